@@ -1,0 +1,36 @@
+# Every target makes its environment first, in .venv, if it is missing or its pins changed.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+export OMP_NUM_THREADS := 1
+
+.PHONY: help demo test check lint bench soak clean
+
+help:  ## show these targets
+	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "Installing the environment into .venv (once)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
+	@touch $@
+
+demo: $(STAMP)  ## does regulation help on a small real problem? a table
+	@$(BIN)/ecgr demo
+
+test: $(STAMP)  ## the whole suite
+	@$(BIN)/pytest --numprocesses 2
+
+lint: $(STAMP)  ## ruff, mypy strict, import-linter
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+	@$(BIN)/lint-imports
+
+check: lint test  ## everything that has to be green
+
+bench: $(STAMP)  ## benchmarks with thresholds, as ratios
+	@$(BIN)/python -m benchmarks
+
+clean:  ## remove the environment and caches
+	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -1,0 +1,59 @@
+"""Everything that ecgr raises on purpose, each with the exit code the command line gives it.
+
+::
+
+    EcgrError                 something a person can mend
+    ├── ConfigError        2  usage or configuration: a key, a name, a value, a combination
+    ├── DataError          3  a data set that is missing, damaged or not what it says
+    ├── IntegrityError     4  a file that was altered, or input that would be unsafe to read
+    ├── EnvironmentFault   5  disk, lock, port, worker process: the machine, not the experiment
+    └── QuorumLost         6  no usable update is left to aggregate
+
+The message is one line per problem: what, where, what is allowed, what to do.
+"""
+
+from typing import ClassVar
+
+
+class EcgrError(Exception):
+    """Base of every error with a known cause."""
+
+    exit_code: ClassVar[int] = 1
+
+
+class ConfigError(EcgrError, ValueError):
+    """A setting that cannot be used; carries every problem found, not only the first.
+
+    >>> ConfigError("regulator.beta: 1.5 is above 1", "run.seed: -1 is below 0").problems
+    ('regulator.beta: 1.5 is above 1', 'run.seed: -1 is below 0')
+    """
+
+    exit_code = 2
+
+    def __init__(self, *problems: str) -> None:
+        self.problems = problems
+        super().__init__("\n".join(problems))
+
+
+class DataError(EcgrError):
+    """A data set that is missing, damaged or not what it says."""
+
+    exit_code = 3
+
+
+class IntegrityError(EcgrError):
+    """A file that was altered, or input that would be unsafe to read."""
+
+    exit_code = 4
+
+
+class EnvironmentFault(EcgrError):
+    """The machine refuses: disk full, directory locked, worker process gone."""
+
+    exit_code = 5
+
+
+class QuorumLost(EcgrError):
+    """No usable client update is left to aggregate."""
+
+    exit_code = 6

@@ -1,0 +1,31 @@
+"""LeNet-5 with ReLU and max-pooling: 61,706 parameters for one channel of 28x28 and ten classes."""
+
+from collections import OrderedDict
+
+from ecgr.components import Module, torch
+
+
+def lenet(*, channels: int = 1, classes: int = 10) -> Module:
+    """LeNet for 28x28 images (larger ones are pooled to that grid's 5x5 before the dense layers).
+
+    >>> sum(p.numel() for p in lenet().parameters())
+    61706
+    """
+    nn = torch.nn
+    return nn.Sequential(
+        OrderedDict(
+            conv1=nn.Conv2d(channels, 6, kernel_size=5, padding=2),
+            relu1=nn.ReLU(),
+            pool1=nn.MaxPool2d(2),
+            conv2=nn.Conv2d(6, 16, kernel_size=5),
+            relu2=nn.ReLU(),
+            pool2=nn.MaxPool2d(2),
+            fit=nn.AdaptiveMaxPool2d(5),
+            flatten=nn.Flatten(),
+            fc1=nn.Linear(16 * 5 * 5, 120),
+            relu3=nn.ReLU(),
+            fc2=nn.Linear(120, 84),
+            relu4=nn.ReLU(),
+            fc3=nn.Linear(84, classes),
+        )
+    )

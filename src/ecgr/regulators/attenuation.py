@@ -1,0 +1,40 @@
+"""What comes after the choice of steps, the same for every regulator: damp the rest, restore the norm."""
+
+from collections.abc import Sequence
+
+from ecgr.components import Tensor, torch
+from ecgr.geometry import Geometry, Regulation, identity
+
+NEGLIGIBLE = 1e-12  # squared length, relative to that of the steps laid end to end: below it lies rounding only
+
+
+def kept_count(steps: int, keep: float) -> int:
+    """How many of ``steps`` to keep: the share ``keep``, rounded down, at least one.
+
+    >>> [kept_count(t, 0.5) for t in (1, 2, 3, 47)]
+    [1, 1, 1, 23]
+    """
+    return max(1, int(steps * keep))
+
+
+def attenuate(geometry: Geometry, kept: Sequence[int], beta: float) -> Regulation:
+    """Weigh kept steps by 1 and the others by ``beta``, then rescale to the length of the plain sum.
+
+    Steps that cancel to nothing have no direction to rescale: the plain update stays, and ``unregulated = 1`` says so.
+
+    >>> attenuate(Geometry(gram=[[1.0, 0.0], [0.0, 1.0]]), kept=[0], beta=0.0).coefficients
+    tensor([1.4142, 0.0000], dtype=torch.float64)
+    """
+    gram = geometry.gram
+    weights = torch.full_like(gram[0], beta)
+    weights[list(kept)] = 1.0
+    length = squared_length(gram, weights)
+    if length <= NEGLIGIBLE * float(weights @ gram.diagonal().clamp(min=0).sqrt()) ** 2:
+        return identity(geometry.steps, unregulated=1.0)
+    gamma = (squared_length(gram, torch.ones_like(weights)) / length) ** 0.5
+    return Regulation(weights * gamma, tuple(kept), {"gamma": gamma, "unregulated": 0.0})
+
+
+def squared_length(gram: Tensor, weights: Tensor) -> float:
+    """``|sum w_i g_i|^2``, from the inner products alone."""
+    return max(0.0, float(weights @ gram @ weights))
