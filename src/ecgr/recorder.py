@@ -68,7 +68,7 @@ class Recorder:
             raise ValueError(f"unknown store {store!r}; there are: {', '.join(STORES)}")
         self._model = model
         self._optimizer = optimizer
-        self._store = store
+        self._store_name = store
         self._given_spec = spec
         self._handle: RemovableHandle | None = None
         self._recorded = False
@@ -81,7 +81,7 @@ class Recorder:
         self._start = self.spec.flatten(self._tensors)
         self._last = self._start.clone()
         self._now = torch.empty_like(self._start)
-        self._steps: GradientSet = STORES[self._store](self.spec.size)
+        self._store: GradientSet = STORES[self._store_name](self.spec.size)
         self._handle = self._optimizer.register_step_post_hook(self._after_step)
         self._recorded = True
         return self
@@ -93,9 +93,10 @@ class Recorder:
             self._handle.remove()
             self._handle = None
 
-    def __len__(self) -> int:
-        """The number of steps recorded."""
-        return len(self._steps) if self._recorded else 0
+    @property
+    def steps(self) -> int:
+        """T, the number of steps recorded."""
+        return len(self._store) if self._recorded else 0
 
     def regulated(self, regulator: Regulator, *, previous: Tensor | None = None) -> Update:
         """The update of the recorded steps under ``regulator``.
@@ -107,15 +108,15 @@ class Recorder:
         Where regulation changes nothing (``beta = 1``, one step) the update is ``start - end`` to the bit. The same
         holds, with the metric ``unregulated = 1``, for steps that hold NaN or infinities: there is nothing to weigh.
         """
-        if not len(self):
+        if not self.steps:
             raise RuntimeError("no optimiser step was recorded; train inside the `with Recorder(...)` block first")
-        gram = self._steps.gram()
+        gram = self._store.gram()
         if torch.isfinite(gram).all():
-            direction = None if previous is None else self._steps.project(previous)
+            direction = None if previous is None else self._store.project(previous)
             regulation = regulator(Geometry(gram=gram, previous=direction))
         else:
-            regulation = identity(len(self), unregulated=1.0)
-        flat = self.plain if regulation.changes_nothing else self._steps.combine(regulation.coefficients)
+            regulation = identity(self.steps, unregulated=1.0)
+        flat = self.plain if regulation.changes_nothing else self._store.combine(regulation.coefficients)
         return Update(flat, self._start, regulation, self.spec)
 
     @property
@@ -127,5 +128,5 @@ class Recorder:
         with torch.no_grad():
             self.spec.flatten(self._tensors, out=self._now)
             # `_last` becomes the displacement and is copied into the store; then the two buffers change roles.
-            self._steps.append(self._last.sub_(self._now))
+            self._store.append(self._last.sub_(self._now))
             self._last, self._now = self._now, self._last

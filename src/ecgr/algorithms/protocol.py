@@ -57,6 +57,10 @@ class Algorithm(Protocol):
         """A client's state before it first takes part."""
         ...
 
+    def broadcast(self, server: State) -> State:
+        """The part of the server's state that clients get with the model."""
+        ...
+
     def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
         """Added to the gradient before the optimiser's step; None costs nothing."""
         ...
@@ -87,6 +91,10 @@ class Defaults:
 
     def init_client(self, params: Tensor) -> State:
         """Nothing to remember."""
+        return {}
+
+    def broadcast(self, server: State) -> State:
+        """Nothing but the model goes down."""
         return {}
 
     def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:

@@ -30,6 +30,10 @@ class Scaffold(Defaults):
         """c_i = 0."""
         return {"control": torch.zeros_like(params)}
 
+    def broadcast(self, server: State) -> State:
+        """c goes down with the model."""
+        return server
+
     def step_term(self, server: State, client: State) -> Tensor | None:
         """``c - c_i``."""
         return server["control"] - client["control"]

@@ -6,6 +6,7 @@ needs torch.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from os import PathLike
 from typing import Protocol
 
 import numpy as np
@@ -89,6 +90,11 @@ def check_split(where: str, split: Split, *, channels: int, classes: int) -> Non
         raise DataError(f"{where}: {len(images)} images need as many int64 labels, got {labels.dtype} {labels.shape}")
     if not len(labels):
         raise DataError(f"{where}: there is not a single image")
+    check_labels(where, labels, classes)
+
+
+def check_labels(where: str | PathLike[str], labels: NDArray[np.integer], classes: int) -> None:
+    """Raise a `DataError` that names the index and the value of the first label that is out of range."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
         raise DataError(f"{where}: label {labels[wrong[0]]} at index {wrong[0]}; labels go from 0 to {classes - 1}")

@@ -1,6 +1,7 @@
 """Scikit-learn's 1,797 real handwritten digits: embedded, so that everything runs offline in seconds."""
 
 from hashlib import sha256
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,8 @@ TEST_EVERY = 5  # every fifth image is a test image: 1,438 to train on, 359 to t
 @component
 class Digits:
     """1,797 handwritten digits from scikit-learn, 8x8 resized to 28x28, fixed split (1,438 + 359)."""
+
+    train_samples: ClassVar[int] = 1438
 
     def load(self) -> Dataset:
         """Read the embedded images, resize them bilinearly and split them."""

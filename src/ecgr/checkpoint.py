@@ -1,0 +1,110 @@
+"""Exact resume: after a round, all that the next one depends on, in files that notice any damage.
+
+A generation is a safetensors file with the tensors and a manifest with its hash, written after it; the manifest begins
+with a hash of itself. Two generations are kept. Loading takes the newest that is whole and says what it passed over.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+
+from safetensors.torch import load, save
+from torch import Tensor
+
+from ecgr.errors import IntegrityError
+from ecgr.files import flush_directory, write_atomically
+from ecgr.record import to_json
+from ecgr.simulation import Snapshot
+
+GENERATIONS = 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Restored:
+    """A checkpoint that was read back, and the damaged ones that were passed over."""
+
+    snapshot: Snapshot
+    damaged: tuple[str, ...]
+
+
+def save_checkpoint(directory: Path, snapshot: Snapshot) -> None:
+    """Write one generation and remove those beyond the last two."""
+    directory.mkdir(exist_ok=True)
+    content = save(_to_tensors(snapshot))
+    tensor_path, manifest_path = _paths(directory, snapshot.rounds)
+    write_atomically(tensor_path, content)
+    manifest = to_json({"rounds": snapshot.rounds, "sha256": sha256(content).hexdigest()})
+    write_atomically(manifest_path, sha256(manifest).hexdigest().encode() + b"\n" + manifest)
+    for rounds in _generations(directory)[:-GENERATIONS]:
+        for path in reversed(_paths(directory, rounds)):
+            path.unlink(missing_ok=True)
+    for path in directory.glob("*.tmp"):
+        path.unlink(missing_ok=True)
+    flush_directory(directory)
+
+
+def load_checkpoint(directory: Path) -> Restored | None:
+    """The newest whole generation; None if there never was one; `IntegrityError` if all are damaged."""
+    damaged: list[str] = []
+    for rounds in reversed(_generations(directory)):
+        try:
+            snapshot = _load(directory, rounds)
+        except IntegrityError as error:
+            damaged.append(str(error))
+            continue
+        return Restored(snapshot, tuple(damaged))
+    if damaged:
+        raise IntegrityError(f"no checkpoint is whole: {'; '.join(damaged)}; start the run anew in another directory")
+    return None
+
+
+def _load(directory: Path, rounds: int) -> Snapshot:
+    tensor_path, manifest_path = _paths(directory, rounds)
+    try:
+        digest, _, body = manifest_path.read_bytes().partition(b"\n")
+        content = tensor_path.read_bytes()
+    except OSError as error:
+        raise IntegrityError(f"{manifest_path.name}: {error.strerror}") from None
+    if sha256(body).hexdigest().encode() != digest:
+        raise IntegrityError(f"{manifest_path}: was altered or cut short")
+    manifest = json.loads(body)
+    if sha256(content).hexdigest() != manifest["sha256"]:
+        raise IntegrityError(f"{tensor_path}: was altered or cut short")
+    return _from_tensors(load(content), manifest["rounds"])
+
+
+def _paths(directory: Path, rounds: int) -> tuple[Path, Path]:
+    return directory / f"round-{rounds:07d}.safetensors", directory / f"round-{rounds:07d}.manifest"
+
+
+def _generations(directory: Path) -> list[int]:
+    """The rounds that have a manifest, oldest first: without one a generation was never finished."""
+    stems = {path.stem for path in directory.glob("round-*.manifest")} if directory.is_dir() else set()
+    return sorted(int(stem.removeprefix("round-")) for stem in stems if stem.removeprefix("round-").isdigit())
+
+
+def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
+    parts = {
+        "params": {"": snapshot.params},
+        "buffers": snapshot.buffers,
+        "server": snapshot.server,
+        **{f"client.{client}": state for client, state in snapshot.clients.items()},
+    }
+    return {f"{part}/{name}": tensor.contiguous() for part, state in parts.items() for name, tensor in state.items()}
+
+
+def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
+    parts: dict[str, dict[str, Tensor]] = {}
+    for key, tensor in tensors.items():
+        part, _, name = key.partition("/")
+        parts.setdefault(part, {})[name] = tensor
+    clients = {int(part.removeprefix("client.")): s for part, s in parts.items() if part.startswith("client.")}
+    return Snapshot(
+        rounds=rounds,
+        params=parts["params"][""],
+        buffers=parts.get("buffers", {}),
+        server=parts.get("server", {}),
+        clients=dict(sorted(clients.items())),
+    )

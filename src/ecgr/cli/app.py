@@ -1,0 +1,66 @@
+"""The `ecgr` command: its sub-commands, its exit codes, and one line for whatever goes wrong."""
+
+import sys
+import traceback
+from typing import Annotated, NoReturn
+
+import click
+import typer
+
+from ecgr._version import __version__
+from ecgr.cli import listing, running
+from ecgr.cli.console import complain
+from ecgr.errors import EcgrError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="ecgr",
+    help="Local gradient regulation for federated learning.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.command("run")(running.run_command)
+app.command("list")(listing.list_command)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(f"ecgr {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def common(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+    ] = False,
+    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback for any error.")] = False,
+) -> None:
+    """Local gradient regulation for federated learning."""
+
+
+def main() -> NoReturn:
+    """Run the command line and exit with its documented code."""
+    debug = "--debug" in sys.argv
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    try:
+        code = app(args=arguments, standalone_mode=False)
+        sys.exit(code if isinstance(code, int) else 0)
+    except EcgrError as error:
+        complain(*str(error).splitlines())
+        code = error.exit_code
+    except click.ClickException as error:
+        complain(f"{error.format_message().rstrip('.')}; see `ecgr --help`")
+        code = 2
+    except (KeyboardInterrupt, click.Abort):
+        complain("interrupted; the same command with --resume goes on from the last finished round")
+        code = INTERRUPTED
+    except Exception as error:
+        complain(f"unexpected {type(error).__name__}: {error}; this is a bug, --debug shows where")
+        code = 1
+    if debug:
+        traceback.print_exc()
+    sys.exit(code)

@@ -1,0 +1,49 @@
+"""`ecgr list`: the tables, one line an entry."""
+
+from collections.abc import Callable, Mapping
+from inspect import getdoc
+from typing import Any
+
+from rich.table import Table
+
+from ecgr.algorithms import ALGORITHMS
+from ecgr.cli.console import out, print_json
+from ecgr.cli.options import Json
+from ecgr.config import presets
+from ecgr.data import DATASETS, PARTITIONERS
+from ecgr.models import MODELS
+from ecgr.optimizers import OPTIMIZERS
+from ecgr.regulators import REGULATORS
+from ecgr.schedules import SCHEDULES
+from ecgr.schema import parameters_of
+
+TABLES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
+    "algorithms": ALGORITHMS,
+    "regulators": REGULATORS,
+    "models": MODELS,
+    "datasets": DATASETS,
+    "partitioners": PARTITIONERS,
+    "optimizers": OPTIMIZERS,
+    "schedules": SCHEDULES,
+}
+
+
+def list_command(as_json: Json = False) -> None:
+    """Show what there is to choose from: algorithms, regulators, models, data sets, partitioners, presets."""
+    rows = {
+        title: [
+            {"name": name, "what": (getdoc(entry) or "").splitlines()[0], "parameters": list(parameters_of(entry))}
+            for name, entry in table.items()
+        ]
+        for title, table in TABLES.items()
+    }
+    if as_json:
+        print_json({**rows, "presets": list(presets())})
+        return
+    for title, entries in rows.items():
+        table = Table("name", "what", "parameters", title=title, title_justify="left", box=None, pad_edge=False)
+        for row in entries:
+            table.add_row(str(row["name"]), str(row["what"]), ", ".join(row["parameters"]))
+        out.print(table)
+        out.print()
+    out.print("presets: " + ", ".join(presets()), markup=False, soft_wrap=True)

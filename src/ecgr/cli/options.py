@@ -1,0 +1,41 @@
+"""Options that several commands share."""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ecgr.errors import ConfigError
+
+ExperimentName = Annotated[str, typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.")]
+Set = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Change a config key, e.g. regulator.beta=0.5.")
+]
+Out = Annotated[Path | None, typer.Option("--out", help="Where to write; runs/NAME by default.")]
+Workers = Annotated[int, typer.Option("--workers", help="Processes; the results do not depend on it.")]
+Device = Annotated[str, typer.Option("--device", help="Where to compute.")]
+Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def overrides(assignments: list[str] | None) -> dict[str, Any]:
+    """``KEY=VALUE`` pairs as dotted keys and TOML values; what is not a TOML value is text.
+
+    >>> overrides(["run.seed=1", "data.name=digits", "regulator.beta=0.5"])
+    {'run.seed': 1, 'data.name': 'digits', 'regulator.beta': 0.5}
+    """
+    result: dict[str, Any] = {}
+    for assignment in assignments or []:
+        key, equals, value = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--set: {assignment!r} does not fit; give KEY=VALUE, for example regulator.beta=0.5")
+        result[key.strip()] = parse_value(value.strip())
+    return result
+
+
+def parse_value(text: str) -> Any:
+    """A TOML value, or the text itself."""
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except (tomllib.TOMLDecodeError, RecursionError):
+        return text

@@ -1,0 +1,190 @@
+"""A pool of worker processes that survives the death of any of them.
+
+Each worker has its own pipe, so the pool knows which job a dead worker held: that job is tried once more in a fresh
+process and then given up as `Lost`, while all others go on. Workers are spawned (nothing is inherited by accident),
+keep their workspace from round to round, and end when the parent does, however it ends.
+"""
+
+import os
+import pickle
+import signal
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from io import BytesIO
+from multiprocessing.connection import Connection, wait
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar
+
+import torch
+import torch.multiprocessing as mp
+from torch import Tensor
+
+from ecgr.errors import EnvironmentFault
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+W = TypeVar("W")
+W_contra = TypeVar("W_contra", contravariant=True)
+ATTEMPTS = 2
+
+
+class Job(Protocol[W_contra, R_co]):
+    """A piece of work that any process with a workspace can do."""
+
+    @property
+    def cost(self) -> int:
+        """About how long it takes, in any unit: expensive jobs start first."""
+        ...
+
+    def run(self, workspace: W_contra) -> R_co:
+        """Do it."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """Stands for the result of a job whose process died, also the second time."""
+
+    reason: str
+
+
+@dataclass(eq=False)
+class Worker:
+    """A process, the parent's end of its pipe, and the index of the job it holds."""
+
+    process: Any
+    pipe: Connection
+    job: int | None = None
+
+
+@dataclass(eq=False)
+class ProcessPool(Generic[W]):
+    """``workers`` processes, each with a workspace of its own from ``open_workspace``; a context manager."""
+
+    open_workspace: Callable[[], W]
+    workers: int
+    _workers: list[Worker] = field(default_factory=list)
+
+    def __enter__(self) -> "ProcessPool[W]":
+        self._workers = [self._start() for _ in range(self.workers)]
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for worker in self._workers:
+            worker.pipe.close()  # an idle worker reads the end of its pipe and leaves
+        for worker in self._workers:
+            if worker.job is not None:
+                worker.process.terminate()
+            worker.process.join()
+        self._workers = []
+
+    @property
+    def pids(self) -> list[int]:
+        """The workers' process ids."""
+        return [worker.process.pid for worker in self._workers]
+
+    def map(self, jobs: Sequence[Job[W, R]]) -> Iterator[R | Lost]:
+        """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
+        waiting = sorted(range(len(jobs)), key=lambda index: jobs[index].cost)
+        attempts = [0] * len(jobs)
+        results: dict[int, R | Lost] = {}
+        delivered = 0
+        while delivered < len(jobs):
+            for worker in self._workers:
+                if worker.job is None and waiting:
+                    self._hand_out(worker, waiting.pop(), jobs, attempts)
+            for worker in self._ready():
+                index = worker.job
+                assert index is not None
+                answer = self._receive(worker)
+                worker.job = None
+                if answer is not None:
+                    results[index] = _opened(answer)
+                    continue
+                reason = f"worker process ended with exit code {worker.process.exitcode}"
+                self._workers[self._workers.index(worker)] = self._start()
+                if attempts[index] < ATTEMPTS:
+                    waiting.append(index)
+                else:
+                    results[index] = Lost(f"{reason}, {ATTEMPTS} times")
+            while delivered in results:
+                yield results.pop(delivered)
+                delivered += 1
+
+    def _hand_out(self, worker: Worker, index: int, jobs: Sequence[Job[W, Any]], attempts: list[int]) -> None:
+        attempts[index] += 1
+        worker.job = index
+        try:
+            worker.pipe.send_bytes(_packed(jobs[index]))
+        except OSError:
+            pass  # the worker is gone; reading from it will say so
+
+    def _ready(self) -> list[Worker]:
+        """Workers that answered or died, once there is at least one."""
+        busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
+        return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
+
+    def _receive(self, worker: Worker) -> bytes | None:
+        """A worker's answer, or None if it died; its end of the pipe closes with it, so this never waits for long."""
+        try:
+            return worker.pipe.recv_bytes()
+        except (EOFError, OSError):
+            worker.process.join()
+            return None
+
+    def _start(self) -> Worker:
+        context = mp.get_context("spawn")
+        ours, theirs = context.Pipe()
+        process = context.Process(target=_work, args=(theirs, self.open_workspace), daemon=True)
+        try:
+            process.start()
+        except OSError as error:
+            raise EnvironmentFault(f"cannot start a worker process: {error}; use fewer --workers") from None
+        theirs.close()  # the worker's end must be open in the worker alone, or its death would go unnoticed
+        return Worker(process, ours)
+
+
+def _work(pipe: Connection, open_workspace: Callable[[], Any]) -> None:
+    """A worker's life: open the workspace, answer jobs until the pipe ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    torch.set_num_threads(1)
+    workspace: Any = None
+    while True:
+        try:
+            job = pickle.loads(pipe.recv_bytes())
+        except (EOFError, OSError):
+            os._exit(0)  # the parent is done or gone; nothing here needs cleaning up
+        answer: Any
+        try:
+            workspace = workspace or open_workspace()
+            answer = (True, job.run(workspace))
+        except Exception as error:
+            answer = (False, error)
+        try:
+            pipe.send_bytes(_packed(answer))
+        except OSError:
+            os._exit(0)
+
+
+def _opened(answer: bytes) -> Any:
+    ok, value = pickle.loads(answer)
+    if not ok:
+        raise value
+    return value
+
+
+class _Pickler(pickle.Pickler):
+    """Tensors travel as their bytes: torch's own way through a pipe opens a file descriptor for each."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return torch.from_numpy, (value.detach().cpu().numpy(),)
+        return NotImplemented
+
+
+def _packed(value: Any) -> bytes:
+    buffer = BytesIO()
+    _Pickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()

@@ -1,0 +1,199 @@
+"""What a run leaves on disk, and reading it back; needs neither torch nor pickle.
+
+::
+
+    run.json            the whole config, versions, data hashes, who held what; written once, first
+    rounds.jsonl        one line a round, appended
+    steps.npz           which steps were kept, by client and round
+    model.safetensors   the final global model; written last, so it marks a finished run
+    checkpoint/         where an interrupted run goes on
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecgr.errors import DataError
+from ecgr.files import append_durably, write_atomically
+
+FORMAT = 1
+
+
+class Kept(NamedTuple):
+    """The steps that one client kept in one round."""
+
+    round: int
+    client: int
+    steps: int
+    kept: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run directory, read lazily.
+
+    ``rounds`` gives dicts as in ``rounds.jsonl``; in pandas: ``pandas.read_json(path, lines=True)``.
+    """
+
+    directory: Path
+
+    @classmethod
+    def open(cls, directory: str | Path) -> "RunRecord":
+        """The record in ``directory``; raises `DataError` if there is none."""
+        record = cls(Path(directory))
+        if not record.is_run(record.directory):
+            raise DataError(f"{directory}: no run there (run.json is missing)")
+        if record.manifest.get("format") != FORMAT:
+            raise DataError(f"{directory}/run.json: format {record.manifest.get('format')!r}, this version reads {FORMAT}")
+        return record
+
+    @staticmethod
+    def is_run(directory: Path) -> bool:
+        """Whether ``directory`` holds a run, finished or not."""
+        return (directory / "run.json").is_file()
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """The content of run.json."""
+        path = self.directory / "run.json"
+        try:
+            content = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: not readable as JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise DataError(f"{path}: must hold a JSON object")
+        return content
+
+    @property
+    def config(self) -> dict[str, dict[str, Any]]:
+        """The run's whole config."""
+        config: dict[str, dict[str, Any]] = self.manifest["config"]
+        return config
+
+    @property
+    def key(self) -> str:
+        """What runs that differ in the seed alone have in common."""
+        return str(self.manifest["key"])
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return int(self.config["run"]["seed"])
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rounds so far; a line that a crash cut short is not one."""
+        path = self.directory / "rounds.jsonl"
+        if not path.exists():
+            return []
+        rows = []
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                raise DataError(f"{path}, line {number}: not readable as JSON: {error}") from None
+        return rows
+
+    @property
+    def finished(self) -> bool:
+        """Whether the final model is there."""
+        return (self.directory / "model.safetensors").is_file()
+
+    def kept(self) -> list[Kept]:
+        """Which steps were kept, by round and client; empty for runs without regulation."""
+        path = self.directory / "steps.npz"
+        if not path.exists():
+            return []
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in ("round", "client", "steps", "offset", "kept")}
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{path}: not readable: {error}") from None
+        return unpack_kept(arrays)
+
+
+class RunWriter:
+    """Appends to a run directory; every method leaves a record that can be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._kept: list[Kept] = []
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Start a record: run.json."""
+        write_atomically(self.directory / "run.json", to_json({"format": FORMAT, **manifest}, indent=2))
+
+    def rewind(self, rounds: int) -> None:
+        """Forget what was recorded after ``rounds`` rounds, to go on from there."""
+        record = RunRecord(self.directory)
+        rows = record.rounds[:rounds]
+        write_atomically(self.directory / "rounds.jsonl", b"".join(to_json(row) + b"\n" for row in rows))
+        self._kept = [entry for entry in record.kept() if entry.round <= rounds]
+
+    def append(self, row: Mapping[str, Any], kept: Sequence[Kept]) -> None:
+        """Add one round."""
+        append_durably(self.directory / "rounds.jsonl", to_json(row) + b"\n")
+        if kept:
+            self._kept.extend(kept)
+            buffer = BytesIO()
+            np.savez_compressed(buffer, **pack_kept(self._kept))
+            write_atomically(self.directory / "steps.npz", buffer.getvalue())
+
+    def finish(self, model: Mapping[str, NDArray[Any]]) -> None:
+        """Write the final model, which marks the run as finished."""
+        from safetensors.numpy import save  # noqa: PLC0415 - reading a record does not need it
+
+        write_atomically(self.directory / "model.safetensors", save({k: np.ascontiguousarray(v) for k, v in model.items()}))
+
+
+def pack_kept(entries: Sequence[Kept]) -> dict[str, NDArray[np.int32]]:
+    """Flat arrays: entry i kept ``kept[offset[i]:offset[i + 1]]`` of ``steps[i]`` steps."""
+    return {
+        "round": np.array([e.round for e in entries], dtype=np.int32),
+        "client": np.array([e.client for e in entries], dtype=np.int32),
+        "steps": np.array([e.steps for e in entries], dtype=np.int32),
+        "offset": np.cumsum([0, *(len(e.kept) for e in entries)], dtype=np.int32),
+        "kept": np.array([i for e in entries for i in e.kept], dtype=np.int32),
+    }
+
+
+def unpack_kept(arrays: Mapping[str, NDArray[Any]]) -> list[Kept]:
+    """The inverse of `pack_kept`.
+
+    >>> unpack_kept(pack_kept([Kept(1, 0, 4, (3, 2))]))
+    [Kept(round=1, client=0, steps=4, kept=(3, 2))]
+    """
+    starts, stops = arrays["offset"][:-1], arrays["offset"][1:]
+    return [
+        Kept(int(r), int(c), int(t), tuple(arrays["kept"][start:stop].tolist()))
+        for r, c, t, start, stop in zip(arrays["round"], arrays["client"], arrays["steps"], starts, stops, strict=True)
+    ]
+
+
+def to_json(value: Any, indent: int | None = None) -> bytes:
+    """JSON with null for numbers that JSON cannot hold.
+
+    >>> to_json({"loss": float("nan")})
+    b'{"loss": null}'
+    """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

@@ -1,0 +1,192 @@
+"""One run, from an experiment to a run directory: started, watched, resumed, locked."""
+
+import os
+import platform
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import FileLock, Timeout
+
+from ecgr._version import __version__
+from ecgr.config import Experiment, load
+from ecgr.errors import ConfigError, EnvironmentFault
+from ecgr.record import RunRecord, RunWriter
+
+if TYPE_CHECKING:
+    from ecgr.data import Dataset
+    from ecgr.workspace import Problem
+
+Watch = Callable[[Mapping[str, Any]], None]
+"""Called with each round's line of the record."""
+
+
+def run(
+    experiment: Experiment | str | Path,
+    out: str | Path,
+    *,
+    workers: int = 1,
+    device: str = "cpu",
+    resume: bool = False,
+    watch: Watch | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> RunRecord:
+    """Run one experiment into the directory ``out`` and return its record.
+
+    Args:
+        experiment: an `Experiment`, a preset's name or a TOML file.
+        out: the run directory; created if missing; must not hold another run.
+        workers: processes that train clients; the results do not depend on it.
+        device: where to compute.
+        resume: go on with the interrupted run in ``out``, or start it; a finished one is returned as it is.
+        watch: called with each round's line.
+        warn: called with each thing a person should know, such as a damaged checkpoint that was passed over.
+    """
+    if not isinstance(experiment, Experiment):
+        experiment = load(experiment)
+    if workers < 1:
+        raise ConfigError(f"workers: {workers} does not fit; give at least 1")
+    directory = Path(out)
+    refuse_foreign(directory, resume)
+    # Everything that can be wrong with the data or the partition is found before anything is written.
+    from ecgr.workspace import prepare  # noqa: PLC0415 - loads torch
+
+    dataset = experiment.source.load()
+    problem = prepare(experiment, dataset, device)
+    for note in dataset.notes:
+        (warn or _ignore)(f"data: {note}")
+    with locked(directory):
+        refuse_foreign(directory, resume)
+        if not (resume and RunRecord.is_run(directory) and _continues(directory, problem, dataset)):
+            _play(problem, dataset, directory, workers, watch or _ignore, warn or _ignore)
+    return RunRecord.open(directory)
+
+
+def refuse_foreign(directory: Path, resume: bool) -> None:
+    """A directory must be empty, new, or hold the run that is to be resumed."""
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"--out: {directory} is a file; give a directory")
+    if RunRecord.is_run(directory):
+        if not resume:
+            state = "a finished" if RunRecord(directory).finished else "an unfinished"
+            raise ConfigError(f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it")
+    elif directory.is_dir() and any(path.name not in {".lock", ".holder"} for path in directory.iterdir()):
+        raise ConfigError(f"--out: {directory} is not empty and holds no run; give another --out")
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the run directory: a second run on it ends at once and says who has it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(directory / ".lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        holder = directory / ".holder"
+        who = f"process {holder.read_text().strip()}" if holder.exists() else "another process"
+        raise EnvironmentFault(f"{directory} is in use by {who}; wait for it, or give another --out") from None
+    except OSError as error:
+        raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
+    try:
+        (directory / ".holder").write_text(f"{os.getpid()}\n")
+        yield
+    finally:
+        (directory / ".holder").unlink(missing_ok=True)
+        lock.release()
+
+
+def _play(
+    problem: "Problem",
+    dataset: "Dataset",
+    directory: Path,
+    workers: int,
+    watch: Watch,
+    warn: Callable[[str], None],
+) -> None:
+    """Play the rounds that are left, recording each."""
+    from ecgr.checkpoint import load_checkpoint, save_checkpoint  # noqa: PLC0415 - loads torch
+    from ecgr.engines import open_engine  # noqa: PLC0415 - loads torch
+    from ecgr.simulation import final_state, simulate, start  # noqa: PLC0415 - loads torch
+
+    writer = RunWriter(directory)
+    checkpoints = directory / "checkpoint"
+    restored = load_checkpoint(checkpoints)
+    if restored is None:
+        snapshot = start(problem)
+        writer.begin(_manifest(problem, dataset))
+    else:
+        snapshot = restored.snapshot
+        for line in restored.damaged:
+            warn(f"passed over a damaged checkpoint: {line}")
+    writer.rewind(snapshot.rounds)
+    for row in RunRecord(directory).rounds:
+        watch(row)
+    every, total = problem.experiment.run.checkpoint_every, problem.experiment.federation.rounds
+    with open_engine(problem, workers) as engine:
+        for outcome in simulate(problem, engine, snapshot):
+            snapshot = outcome.snapshot
+            writer.append(outcome.row, outcome.kept)
+            if snapshot.rounds % every == 0 or snapshot.rounds == total:
+                save_checkpoint(checkpoints, snapshot)
+            watch(outcome.row)
+    writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
+
+
+def _continues(directory: Path, problem: "Problem", dataset: "Dataset") -> bool:
+    """Whether the run is finished; refuses to go on with one whose config, data or version differ."""
+    record = RunRecord.open(directory)
+    identity = identity_of(problem, dataset)
+    differences = _differences({key: record.manifest.get(key) for key in identity}, identity)
+    if differences:
+        raise ConfigError(*(f"--resume: {directory} was run with another {line}" for line in differences))
+    return record.finished
+
+
+def identity_of(problem: "Problem", dataset: "Dataset") -> dict[str, Any]:
+    """What two runs must share for one to go on where the other stopped."""
+    return {
+        "config": problem.experiment.to_dict(),
+        "data": dict(dataset.files),
+        "versions": {"ecgr": __version__, **{name: version(name) for name in ("torch", "numpy")}},
+    }
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
+    lines = []
+    for key in sorted({*old, *new}):
+        before, after = old.get(key), new.get(key)
+        where = f"{path}.{key}" if path else key
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            lines += _differences(before, after, where)
+        elif before != after and where != "config.run.name":
+            lines.append(f"{where.removeprefix('config.')}: {before!r}, now {after!r}")
+    return lines
+
+
+def _manifest(problem: "Problem", dataset: "Dataset") -> dict[str, Any]:
+    """run.json: an allow-list of facts, nothing from the environment beyond it."""
+    experiment = problem.experiment
+    return {
+        "name": experiment.run.name,
+        "key": experiment.key(),
+        **identity_of(problem, dataset),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "python": platform.python_version(),
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+        },
+        "notes": list(dataset.notes),
+        "classes": list(dataset.classes),
+        "partition": problem.partition.histogram(problem.train_labels.numpy(), problem.classes).tolist(),
+    }
+
+
+def _ignore(_: Any) -> None:
+    """Nobody watches."""
+
+

@@ -1,0 +1,202 @@
+"""Rounds: sample clients, train them, aggregate, evaluate. A generator, one outcome a round.
+
+All that a round needs from the past is in a `Snapshot`; all randomness comes from (seed, purpose, round, client). So a
+run that goes on from a snapshot computes the same bits as one that never stopped.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ecgr.algorithms import Contribution, Population
+from ecgr.client import ClientJob, ClientResult, nonfinite
+from ecgr.components import State
+from ecgr.engines import Engine, one_thread
+from ecgr.errors import EnvironmentFault, QuorumLost
+from ecgr.evaluation import Evaluation, shards, summarise
+from ecgr.pool import Lost
+from ecgr.record import Kept
+from ecgr.streams import stream
+from ecgr.vectors import ParamSpec, merge_buffers, read_buffers
+from ecgr.workspace import Problem, build_model
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Everything that the next round depends on.
+
+    Attributes:
+        rounds: rounds done.
+        params: the global parameters, flat.
+        buffers: the global statistics.
+        server: the algorithm's server state.
+        clients: the states of the clients that have taken part.
+    """
+
+    rounds: int
+    params: Tensor
+    buffers: Mapping[str, Tensor]
+    server: State
+    clients: Mapping[int, State]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One round: where it led, its line for the record, and the steps its clients kept."""
+
+    snapshot: Snapshot
+    row: Mapping[str, Any]
+    kept: tuple[Kept, ...]
+
+
+def start(problem: Problem) -> Snapshot:
+    """The state before the first round."""
+    model = build_model(problem)
+    spec = _spec(problem)
+    params = spec.read(model)
+    return Snapshot(0, params, read_buffers(model, spec), problem.experiment.algorithm.init_server(params), {})
+
+
+def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
+    """The global model's state dict."""
+    return {**_spec(problem).named(snapshot.params), **snapshot.buffers}
+
+
+def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Iterator[Outcome]:
+    """The remaining rounds of the experiment, one by one."""
+    while snapshot.rounds < problem.experiment.federation.rounds:
+        outcome = play_round(problem, engine, snapshot)
+        yield outcome
+        snapshot = outcome.snapshot
+
+
+def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
+    """One round after ``snapshot``."""
+    began = time.perf_counter()
+    experiment = problem.experiment
+    lr = learning_rate(problem, snapshot.rounds)
+    jobs = list(_jobs(problem, snapshot, lr))
+    used: list[ClientResult] = []
+    rejected: dict[int, str] = {}
+    states = dict(snapshot.clients)
+    for job, answer in zip(jobs, engine.map(jobs), strict=True):
+        if isinstance(answer, Lost):
+            rejected[job.client] = f"lost: {answer.reason}"
+            continue
+        result, state = answer
+        reason = nonfinite(result)
+        if reason is not None:
+            rejected[job.client] = reason
+        else:
+            used.append(result)
+            if state:
+                states[job.client] = state
+    if not used:
+        client, reason = next(iter(rejected.items()))
+        raise QuorumLost(
+            f"round {snapshot.rounds + 1}: none of {len(jobs)} client updates can be used"
+            f" (client {client}: {reason}); a smaller optimizer.lr often helps"
+        )
+    with one_thread():
+        params, server = _aggregate(problem, snapshot, used)
+        buffers = merge_buffers([dict(r.buffers) for r in used], [r.examples for r in used])
+    if not torch.isfinite(params).all():
+        raise QuorumLost(f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates")
+    after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
+    evaluation = evaluate(problem, engine, after)
+    row = {
+        "round": after.rounds,
+        "accuracy": evaluation.accuracy,
+        "loss": evaluation.loss,
+        "train_loss": float(np.average([r.train_loss for r in used], weights=[r.examples for r in used])),
+        "worst_client": float(np.nanmin(evaluation.by_client)),
+        "lr": lr,
+        "seconds": round(time.perf_counter() - began, 4),
+        "examples": sum(r.examples for r in used) * experiment.federation.local_epochs,
+        "bytes_up": sum(_bytes(r.contribution.payload) + _bytes(r.buffers) for r in used),
+        "bytes_down": sum(_bytes({"params": j.params}) + _bytes(j.buffers) + _bytes(j.server) for j in jobs),
+        "step_norm": float((snapshot.params - params).norm()),
+        "clients": [*(_client_row(r, evaluation) for r in used)],
+        "rejected": [{"client": client, "reason": reason} for client, reason in sorted(rejected.items())],
+    }
+    return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
+
+
+def learning_rate(problem: Problem, round_index: int) -> float:
+    """The local learning rate of a round, counted from 0."""
+    experiment = problem.experiment
+    return experiment.optimizer.lr * experiment.schedule.factor_at(round_index, experiment.federation.rounds)
+
+
+def participants(problem: Problem, round_index: int) -> list[int]:
+    """Who takes part in a round: a random share of the clients that have data, sorted."""
+    able = [client for client, size in enumerate(problem.partition.sizes()) if size]
+    count = max(1, round(problem.experiment.federation.participation * len(able)))
+    rng = stream(problem.experiment.run.seed, "participants", round_index)
+    return sorted(rng.choice(able, size=count, replace=False).tolist())
+
+
+def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
+    """Score the global model on the test images."""
+    scores = []
+    for score in engine.map(list(shards(problem, snapshot.params, snapshot.buffers))):
+        if isinstance(score, Lost):
+            raise EnvironmentFault(f"the evaluation was lost: {score.reason}")
+        scores.append(score)
+    return summarise(problem, scores)
+
+
+def _jobs(problem: Problem, snapshot: Snapshot, lr: float) -> Iterator[ClientJob]:
+    algorithm = problem.experiment.algorithm
+    sizes = problem.partition.sizes()
+    server = algorithm.broadcast(snapshot.server)
+    for client in participants(problem, snapshot.rounds):
+        state = snapshot.clients.get(client) or algorithm.init_client(snapshot.params)
+        yield ClientJob(
+            client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state
+        )
+
+
+def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult]) -> tuple[Tensor, State]:
+    """The next global model; under step control, with the length that the plain updates would have given the step."""
+    algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
+    population = Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
+
+    def aggregate(contributions: list[Contribution]) -> tuple[Tensor, State]:
+        return algorithm.aggregate(snapshot.params, snapshot.server, contributions, population)
+
+    params, server = aggregate([r.contribution for r in used])
+    plain = [r.plain for r in used if r.plain is not None]
+    if plain:
+        wanted = float((snapshot.params - aggregate(plain)[0]).norm())
+        step = snapshot.params - params
+        length = float(step.norm())
+        if length > 0:
+            params = snapshot.params - step * (wanted / length)
+    return params, server
+
+
+def _client_row(result: ClientResult, evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "client": result.client,
+        "examples": result.examples,
+        "steps": result.steps,
+        "train_loss": result.train_loss,
+        "accuracy": float(evaluation.by_client[result.client]),
+        "seconds": round(result.seconds, 4),
+        **result.metrics,
+    }
+
+
+def _bytes(state: State) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+
+
+def _spec(problem: Problem) -> ParamSpec:
+    as_weights = problem.experiment.run.buffers == "as_weights"
+    return ParamSpec.of(build_model(problem), buffers_as_weights=as_weights)
