@@ -7,7 +7,7 @@ The drop-in for a training loop is `Recorder` with a regulator such as `ECGR`; e
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from ecgr._version import __version__
+from ecgr._version import __version__ as __version__
 
 if TYPE_CHECKING:
     from ecgr.algorithms import ALGORITHMS as ALGORITHMS
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from ecgr.regulators import REGULATORS as REGULATORS
     from ecgr.regulators import herd as herd
     from ecgr.runner import run as run
+    from ecgr.sweep import compare as compare
 
 _HOMES = {
     "ALGORITHMS": "algorithms",
@@ -51,12 +52,37 @@ _HOMES = {
     "Regulation": "geometry",
     "RunRecord": "record",
     "Update": "recorder",
+    "compare": "sweep",
     "herd": "regulators",
     "load": "config",
     "run": "runner",
 }
 
-__all__ = sorted(["__version__", *_HOMES])
+__all__ = [
+    "ALGORITHMS",
+    "ConfigError",
+    "DATASETS",
+    "DataError",
+    "ECGR",
+    "EcgrError",
+    "EnvironmentFault",
+    "Experiment",
+    "Geometry",
+    "IntegrityError",
+    "MODELS",
+    "PARTITIONERS",
+    "QuorumLost",
+    "REGULATORS",
+    "Recorder",
+    "Regulation",
+    "RunRecord",
+    "Update",
+    "__version__",
+    "compare",
+    "herd",
+    "load",
+    "run",
+]
 
 
 def __getattr__(name: str) -> Any:

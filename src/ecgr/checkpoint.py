@@ -56,7 +56,9 @@ def load_checkpoint(directory: Path) -> Restored | None:
             continue
         return Restored(snapshot, tuple(damaged))
     if damaged:
-        raise IntegrityError(f"no checkpoint is whole: {'; '.join(damaged)}; start the run anew in another directory")
+        raise IntegrityError(
+            f"no checkpoint is whole: {'; '.join(damaged)}; start the run anew in another directory"
+        )
     return None
 
 
@@ -92,7 +94,11 @@ def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
         "server": snapshot.server,
         **{f"client.{client}": state for client, state in snapshot.clients.items()},
     }
-    return {f"{part}/{name}": tensor.contiguous() for part, state in parts.items() for name, tensor in state.items()}
+    return {
+        f"{part}/{name}": tensor.contiguous()
+        for part, state in parts.items()
+        for name, tensor in state.items()
+    }
 
 
 def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
@@ -100,7 +106,9 @@ def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
         parts.setdefault(part, {})[name] = tensor
-    clients = {int(part.removeprefix("client.")): s for part, s in parts.items() if part.startswith("client.")}
+    clients = {
+        int(part.removeprefix("client.")): s for part, s in parts.items() if part.startswith("client.")
+    }
     return Snapshot(
         rounds=rounds,
         params=parts["params"][""],

@@ -148,7 +148,7 @@ def epoch_batches(job: ClientJob, workspace: Workspace) -> Iterator[Tensor]:
     sizes = batch_sizes(len(own), federation.batch_size, federation.last_batch)
     for _ in range(federation.local_epochs):
         order = torch.from_numpy(rng.permutation(own))
-        yield from order[: sum(sizes)].split(sizes)
+        yield from torch.split(order[: sum(sizes)], sizes)
 
 
 def _hook_step_term(job: ClientJob, workspace: Workspace, optimizer: Optimizer) -> None:

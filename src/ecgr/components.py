@@ -6,8 +6,8 @@ declarations only, so component modules import ``torch`` from here: a typing err
 milliseconds, not after the second and a half that importing torch takes.
 """
 
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, dataclass_transform
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast, dataclass_transform
 
 from pydantic import ConfigDict, Field
 from pydantic.dataclasses import dataclass as validated_dataclass
@@ -22,7 +22,7 @@ else:
         """Stands for the torch module until an attribute is asked for."""
 
         def __getattr__(self, name: str) -> Any:
-            import torch  # noqa: PLC0415 - the point of this class
+            import torch  # the point of this class
 
             return getattr(torch, name)
 
@@ -45,5 +45,5 @@ Count = Annotated[int, Field(ge=1)]
 @dataclass_transform(frozen_default=True)
 def component(cls: C) -> C:
     """Make ``cls`` a frozen, slotted dataclass whose fields are checked strictly when it is constructed."""
-    decorate: Callable[[C], C] = validated_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True))
-    return decorate(cls)
+    decorate: Any = validated_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True))
+    return cast("C", decorate(cls))

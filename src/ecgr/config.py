@@ -41,7 +41,7 @@ class Section:
         """The keys that may stand in this section when ``name`` is chosen."""
         keys = set(parameters_of(self.settings)) if self.settings else set()
         if self.table is not None:
-            keys |= {"name", *(parameters_of(self.table[name]) if name in self.table else ())}
+            keys |= {"name", *(parameters_of(self.table[name]) if name is not None and name in self.table else ())}
         return keys
 
 
@@ -139,7 +139,11 @@ class Experiment:
         """The whole config as TOML; keys without a value are left out."""
         lines = []
         for section, values in self.to_dict().items():
-            lines += [f"[{section}]", *(f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None), ""]
+            lines += [
+                f"[{section}]",
+                *(f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None),
+                "",
+            ]
         return "\n".join(lines)
 
     def replace(self, overrides: Mapping[str, Any]) -> "Experiment":
@@ -173,7 +177,10 @@ def load(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
 def read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     """The nested dict behind a preset's name, a TOML file or a dict, not yet checked."""
     if isinstance(source, Mapping):
-        return {section: dict(values) if isinstance(values, Mapping) else values for section, values in source.items()}
+        return {
+            section: dict(values) if isinstance(values, Mapping) else values
+            for section, values in source.items()
+        }
     path = _find(source)
     if path.stat().st_size > MAX_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_BYTES:,} bytes; a config is a page, not a data file")
@@ -191,7 +198,9 @@ def read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
 def presets() -> dict[str, Path]:
     """The named experiments that come with the package."""
     folder = PACKAGED if PACKAGED.is_dir() else CHECKED_OUT
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
+    return {
+        path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))
+    }
 
 
 def _find(source: str | Path) -> Path:
@@ -241,8 +250,12 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
             if chosen not in section.table:
                 found.append(unknown(f"{name}.name", str(chosen), section.table, kind=section.kind))
                 continue
-        found += [_unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)]
-        parts = ([section.table[chosen]] if section.table and chosen else []) + ([section.settings] if section.settings else [])
+        found += [
+            _unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)
+        ]
+        parts = ([section.table[chosen]] if section.table and chosen else []) + (
+            [section.settings] if section.settings else []
+        )
         for part in parts:
             found += problems_with(name, part, values)
     return found

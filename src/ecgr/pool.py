@@ -9,6 +9,7 @@ import os
 import pickle
 import signal
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from io import BytesIO
 from multiprocessing.connection import Connection, wait
@@ -116,10 +117,8 @@ class ProcessPool(Generic[W]):
     def _hand_out(self, worker: Worker, index: int, jobs: Sequence[Job[W, Any]], attempts: list[int]) -> None:
         attempts[index] += 1
         worker.job = index
-        try:
+        with suppress(OSError):  # the worker is gone; reading from it will say so
             worker.pipe.send_bytes(_packed(jobs[index]))
-        except OSError:
-            pass  # the worker is gone; reading from it will say so
 
     def _ready(self) -> list[Worker]:
         """Workers that answered or died, once there is at least one."""

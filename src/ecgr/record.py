@@ -52,7 +52,9 @@ class RunRecord:
         if not record.is_run(record.directory):
             raise DataError(f"{directory}: no run there (run.json is missing)")
         if record.manifest.get("format") != FORMAT:
-            raise DataError(f"{directory}/run.json: format {record.manifest.get('format')!r}, this version reads {FORMAT}")
+            raise DataError(
+                f"{directory}/run.json: format {record.manifest.get('format')!r}, this version reads {FORMAT}"
+            )
         return record
 
     @staticmethod
@@ -146,14 +148,17 @@ class RunWriter:
         if kept:
             self._kept.extend(kept)
             buffer = BytesIO()
-            np.savez_compressed(buffer, **pack_kept(self._kept))
+            arrays: dict[str, Any] = dict(pack_kept(self._kept))
+            np.savez_compressed(buffer, **arrays)
             write_atomically(self.directory / "steps.npz", buffer.getvalue())
 
     def finish(self, model: Mapping[str, NDArray[Any]]) -> None:
         """Write the final model, which marks the run as finished."""
-        from safetensors.numpy import save  # noqa: PLC0415 - reading a record does not need it
+        from safetensors.numpy import save  # reading a record does not need it
 
-        write_atomically(self.directory / "model.safetensors", save({k: np.ascontiguousarray(v) for k, v in model.items()}))
+        write_atomically(
+            self.directory / "model.safetensors", save({k: np.ascontiguousarray(v) for k, v in model.items()})
+        )
 
 
 def pack_kept(entries: Sequence[Kept]) -> dict[str, NDArray[np.int32]]:
@@ -176,7 +181,9 @@ def unpack_kept(arrays: Mapping[str, NDArray[Any]]) -> list[Kept]:
     starts, stops = arrays["offset"][:-1], arrays["offset"][1:]
     return [
         Kept(int(r), int(c), int(t), tuple(arrays["kept"][start:stop].tolist()))
-        for r, c, t, start, stop in zip(arrays["round"], arrays["client"], arrays["steps"], starts, stops, strict=True)
+        for r, c, t, start, stop in zip(
+            arrays["round"], arrays["client"], arrays["steps"], starts, stops, strict=True
+        )
     ]
 
 

@@ -52,7 +52,7 @@ def run(
     directory = Path(out)
     refuse_foreign(directory, resume)
     # Everything that can be wrong with the data or the partition is found before anything is written.
-    from ecgr.workspace import prepare  # noqa: PLC0415 - loads torch
+    from ecgr.workspace import prepare  # loads torch
 
     dataset = experiment.source.load()
     problem = prepare(experiment, dataset, device)
@@ -72,7 +72,9 @@ def refuse_foreign(directory: Path, resume: bool) -> None:
     if RunRecord.is_run(directory):
         if not resume:
             state = "a finished" if RunRecord(directory).finished else "an unfinished"
-            raise ConfigError(f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it")
+            raise ConfigError(
+                f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it"
+            )
     elif directory.is_dir() and any(path.name not in {".lock", ".holder"} for path in directory.iterdir()):
         raise ConfigError(f"--out: {directory} is not empty and holds no run; give another --out")
 
@@ -87,7 +89,9 @@ def locked(directory: Path) -> Iterator[None]:
     except Timeout:
         holder = directory / ".holder"
         who = f"process {holder.read_text().strip()}" if holder.exists() else "another process"
-        raise EnvironmentFault(f"{directory} is in use by {who}; wait for it, or give another --out") from None
+        raise EnvironmentFault(
+            f"{directory} is in use by {who}; wait for it, or give another --out"
+        ) from None
     except OSError as error:
         raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
     try:
@@ -107,9 +111,9 @@ def _play(
     warn: Callable[[str], None],
 ) -> None:
     """Play the rounds that are left, recording each."""
-    from ecgr.checkpoint import load_checkpoint, save_checkpoint  # noqa: PLC0415 - loads torch
-    from ecgr.engines import open_engine  # noqa: PLC0415 - loads torch
-    from ecgr.simulation import final_state, simulate, start  # noqa: PLC0415 - loads torch
+    from ecgr.checkpoint import load_checkpoint, save_checkpoint  # loads torch
+    from ecgr.engines import open_engine  # loads torch
+    from ecgr.simulation import final_state, simulate, start  # loads torch
 
     writer = RunWriter(directory)
     checkpoints = directory / "checkpoint"
@@ -188,5 +192,3 @@ def _manifest(problem: "Problem", dataset: "Dataset") -> dict[str, Any]:
 
 def _ignore(_: Any) -> None:
     """Nobody watches."""
-
-

@@ -10,10 +10,13 @@ from difflib import get_close_matches
 from inspect import signature
 from typing import Any, Literal, get_args, get_origin
 
-from pydantic import ConfigDict, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
 
-GIVEN_BY_DATA = ("channels", "classes")  # a model's arguments that come from the data set, not from the config
+GIVEN_BY_DATA = (
+    "channels",
+    "classes",
+)  # a model's arguments that come from the data set, not from the config
 
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 _BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
@@ -35,7 +38,8 @@ def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
         if name not in GIVEN_BY_DATA
     }
     fields: Any = arguments
-    return create_model("Parameters", __config__=ConfigDict(strict=True), **fields).model_fields
+    made: type[BaseModel] = create_model("Parameters", __config__=ConfigDict(strict=True), **fields)
+    return made.model_fields
 
 
 def problems_with(path: str, component: Callable[..., Any], values: Mapping[str, Any]) -> list[str]:
@@ -64,20 +68,26 @@ def describe(field: FieldInfo) -> str:
     >>> describe(parameters_of(ECGR)["beta"])
     'a number, at least 0, at most 1'
     """
-    annotation = field.annotation
-    options = [a for a in get_args(annotation) if a is not type(None)] if _is_optional(annotation) else [annotation]
+    annotation: Any = field.annotation
+    options = (
+        [a for a in get_args(annotation) if a is not type(None)] if _is_optional(annotation) else [annotation]
+    )
     words, metadata = [], list(field.metadata)
     for option in options:
         inner = option
         if hasattr(option, "__metadata__"):
             inner = get_args(option)[0]
-            metadata += [bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry])]
+            metadata += [
+                bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry])
+            ]
         if get_origin(inner) is Literal:
             words.append("one of: " + ", ".join(str(choice).lower() for choice in get_args(inner)))
         else:
             words.append(_TYPE_NAMES.get(inner, str(inner)))
     for attribute, phrase in _BOUNDS:
-        words += [f"{phrase} {getattr(m, attribute)}" for m in metadata if getattr(m, attribute, None) is not None]
+        words += [
+            f"{phrase} {getattr(m, attribute)}" for m in metadata if getattr(m, attribute, None) is not None
+        ]
     words += [
         "only letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 of them"
         for m in metadata

@@ -9,7 +9,6 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from ecgr.components import Count, Module, PositiveFraction, component
-from ecgr.data import DatasetSource, Partitioner
 from ecgr.models import MODELS
 
 Rounds = Annotated[int, Field(ge=1, le=1_000_000)]

@@ -6,7 +6,7 @@ run that goes on from a snapshot computes the same bits as one that never stoppe
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -59,7 +59,9 @@ def start(problem: Problem) -> Snapshot:
     model = build_model(problem)
     spec = _spec(problem)
     params = spec.read(model)
-    return Snapshot(0, params, read_buffers(model, spec), problem.experiment.algorithm.init_server(params), {})
+    return Snapshot(
+        0, params, read_buffers(model, spec), problem.experiment.algorithm.init_server(params), {}
+    )
 
 
 def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
@@ -104,9 +106,11 @@ def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
         )
     with one_thread():
         params, server = _aggregate(problem, snapshot, used)
-        buffers = merge_buffers([dict(r.buffers) for r in used], [r.examples for r in used])
+        buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
     if not torch.isfinite(params).all():
-        raise QuorumLost(f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates")
+        raise QuorumLost(
+            f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
+        )
     after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
     evaluation = evaluate(problem, engine, after)
     row = {

@@ -4,7 +4,7 @@ Parameters and buffers are told apart by the module, never by name: a running me
 one exception is asked for by name (``buffers_as_weights``) and reproduces arithmetic that mixes the two.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -27,8 +27,8 @@ class ParamSpec:
 
     @classmethod
     def of(cls, model: Module, *, buffers_as_weights: bool = False) -> "ParamSpec":
-        """The layout of ``model``'s trainable parameters, and of its floating-point buffers if these count as weights."""
-        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        """The layout of ``model``'s trainable parameters, and of its float buffers if these count as weights."""
+        named: list[tuple[str, Tensor]] = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if buffers_as_weights:
             named += [(name, b) for name, b in model.named_buffers() if b.is_floating_point()]
         if not named:
@@ -95,7 +95,7 @@ def read_buffers(model: Module, spec: ParamSpec) -> dict[str, Tensor]:
     }
 
 
-def write_buffers(buffers: dict[str, Tensor], model: Module) -> None:
+def write_buffers(buffers: Mapping[str, Tensor], model: Module) -> None:
     """Set ``model``'s buffers in place."""
     own = dict(model.named_buffers())
     for name, value in buffers.items():
@@ -114,7 +114,7 @@ def weighted_mean(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor
     return total.div_(float(sum(weights))).to(vectors[0].dtype)
 
 
-def merge_buffers(clients: Sequence[dict[str, Tensor]], examples: Sequence[int]) -> dict[str, Tensor]:
+def merge_buffers(clients: Sequence[Mapping[str, Tensor]], examples: Sequence[int]) -> dict[str, Tensor]:
     """Statistics by example-weighted mean, counters by maximum: always between the clients' smallest and largest."""
     merged = {}
     for name, first in clients[0].items():

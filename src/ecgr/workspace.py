@@ -7,7 +7,6 @@ move to shared memory once, memory-mapped ones are mapped again. Each process op
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -32,7 +31,9 @@ class MappedFile:
 
     def open(self) -> Tensor:
         """Map it into this process; copy-on-write, so that the file can never change."""
-        return torch.from_numpy(np.memmap(self.path, self.dtype, mode="c", offset=self.offset, shape=self.shape))
+        return torch.from_numpy(
+            np.memmap(self.path, self.dtype, mode="c", offset=self.offset, shape=self.shape)
+        )
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,13 +60,14 @@ class Problem:
     def label_shares(self) -> NDArray[np.float64]:
         """How each client's samples are spread over the classes, (clients, classes); rows sum to one, or to zero."""
         counts = self.partition.histogram(self.train_labels.numpy(), self.classes).astype(np.float64)
-        return counts / counts.sum(axis=1, keepdims=True).clip(min=1)
+        shares: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
+        return shares
 
     def share_memory(self) -> None:
         """Move the arrays to shared memory, so that handing the problem to a process copies nothing."""
         for tensor in (self.train_images, self.train_labels, self.test_images, self.test_labels):
             if isinstance(tensor, Tensor):
-                tensor.share_memory_()
+                tensor.share_memory_()  # type: ignore[no-untyped-call]
 
 
 class Workspace:
@@ -77,11 +79,15 @@ class Workspace:
         self.device = torch.device(problem.device)
         self.train_images, self.train_labels = _opened(problem.train_images), problem.train_labels
         self.test_images, self.test_labels = _opened(problem.test_images), problem.test_labels
-        self.model = build_model(problem).to(self.device, memory_format=torch.channels_last)
+        # channels-last: a third to twice as fast on a CPU for every model here, with the same arithmetic per value
+        self.model = build_model(problem).to(self.device)
+        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         as_weights = problem.experiment.run.buffers == "as_weights"
         self.spec = ParamSpec.of(self.model, buffers_as_weights=as_weights)
         scale = torch.tensor([1 / (255 * s) for s in problem.std], device=self.device)
-        shift = torch.tensor([m / s for m, s in zip(problem.mean, problem.std, strict=True)], device=self.device)
+        shift = torch.tensor(
+            [m / s for m, s in zip(problem.mean, problem.std, strict=True)], device=self.device
+        )
         self._scale, self._shift = scale.view(1, -1, 1, 1), shift.view(1, -1, 1, 1)
 
     def normalised(self, images: Tensor) -> Tensor:
@@ -118,12 +124,17 @@ def deal(experiment: Experiment, dataset: Dataset) -> Partition:
     """The experiment's partition of the training samples, nobody poorer than its rule allows."""
     settings, samples = experiment.partition, len(dataset.train)
     if settings.clients > samples:
-        raise ConfigError(f"partition.clients: {settings.clients} clients cannot share {samples} training samples")
+        raise ConfigError(
+            f"partition.clients: {settings.clients} clients cannot share {samples} training samples"
+        )
     if settings.file is not None:
         from ecgr.data.partition import load_partition
+
         partition = load_partition(Path(settings.file), samples)
         if len(partition) != settings.clients:
-            raise ConfigError(f"partition.file: {settings.file} deals to {len(partition)} clients, not {settings.clients}")
+            raise ConfigError(
+                f"partition.file: {settings.file} deals to {len(partition)} clients, not {settings.clients}"
+            )
     else:
         rng = stream(experiment.run.seed, "partition")
         partition = experiment.partitioner(dataset.train.labels, settings.clients, rng)
@@ -133,7 +144,7 @@ def deal(experiment: Experiment, dataset: Dataset) -> Partition:
     if empty and settings.empty == "error":
         raise ConfigError(
             f"partition: client {empty[0]} has no data ({len(empty)} such of {len(partition)});"
-            " raise partition.min_batches or set partition.empty = \"skip\""
+            ' raise partition.min_batches or set partition.empty = "skip"'
         )
     if len(empty) == len(partition):
         raise ConfigError("partition: no client has any data")
@@ -163,10 +174,14 @@ def _checked_device(device: str) -> str:
 
 
 def _check_single_sample_batches(problem: Problem) -> None:
-    """A last batch of one sample breaks BatchNorm where only one value per channel is left; find out before training."""
+    """A last batch of one sample breaks BatchNorm where one value per channel is left; find out before training."""
     federation = problem.experiment.federation
     sizes = problem.partition.sizes()
-    lonely = [client for client, n in enumerate(sizes) if 1 in batch_sizes(n, federation.batch_size, federation.last_batch)]
+    lonely = [
+        client
+        for client, n in enumerate(sizes)
+        if 1 in batch_sizes(n, federation.batch_size, federation.last_batch)
+    ]
     if not lonely:
         return
     model = build_model(problem).train()
@@ -174,9 +189,13 @@ def _check_single_sample_batches(problem: Problem) -> None:
     try:
         model(torch.zeros(1, *shape[1:]))
     except ValueError as error:
-        advice = 'set federation.last_batch = "merge" or "drop"' if sizes[lonely[0]] > 1 else "raise partition.min_batches"
+        advice = (
+            'set federation.last_batch = "merge" or "drop"'
+            if sizes[lonely[0]] > 1
+            else "raise partition.min_batches"
+        )
         raise ConfigError(
-            f"federation.batch_size: client {lonely[0]} ({sizes[lonely[0]]} samples) would end on a batch of one sample,"
+            f"federation.batch_size: client {lonely[0]} ({sizes[lonely[0]]} samples) would end on a single-sample batch,"
             f" which this model's BatchNorm cannot take ({error}); {advice}"
         ) from None
 
@@ -184,8 +203,8 @@ def _check_single_sample_batches(problem: Problem) -> None:
 def batch_sizes(samples: int, batch_size: int, last_batch: str) -> list[int]:
     """The sizes of an epoch's batches.
 
-    A short last batch is a step of its own ("keep"), joins the batch before it ("merge", if it is a single sample), or
-    is left out ("drop", likewise). The only batch of a client is always kept.
+    A last batch of a single sample is a step like any other ("keep"), joins the batch before it ("merge") or is left
+    out ("drop"); longer ones are always steps, and so is the only batch of a client.
 
     >>> [batch_sizes(9, 4, rule) for rule in ("keep", "merge", "drop")]
     [[4, 4, 1], [4, 5], [4, 4]]

@@ -1,4 +1,4 @@
-"""FedNova: "Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization" (Wang et al., 2020)."""
+"""FedNova: "Tackling the Objective Inconsistency Problem in Heterogeneous Federated …" (Wang et al., 2020)."""
 
 from collections.abc import Sequence
 from typing import Literal

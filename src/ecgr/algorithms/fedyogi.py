@@ -27,7 +27,7 @@ class FedYogi(Defaults):
     def aggregate(
         self, params: Tensor, server: State, results: Sequence[Contribution], population: Population
     ) -> tuple[Tensor, State]:
-        """``m' = b1 m + (1 - b1) u``, ``v' = v - (1 - b2) u^2 sign(v - u^2)``, ``w - server_lr m' / (sqrt(v') + tau)``."""
+        """As FedAdam, with ``v' = v - (1 - b2) u^2 sign(v - u^2)``."""
         update = mean_update(results)
         mean = self.beta1 * server["mean"] + (1 - self.beta1) * update
         square = server["square"] - (1 - self.beta2) * update**2 * (server["square"] - update**2).sign()

@@ -8,7 +8,7 @@ import click
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import listing, running
+from ecgr.cli import listing, running, sweeping
 from ecgr.cli.console import complain
 from ecgr.errors import EcgrError
 
@@ -23,6 +23,8 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.command("run")(running.run_command)
+app.command("compare")(sweeping.compare_command)
+app.command("sweep")(sweeping.sweep_command)
 app.command("list")(listing.list_command)
 
 
@@ -35,7 +37,8 @@ def _show_version(wanted: bool) -> None:
 @app.callback()
 def common(
     version: Annotated[
-        bool, typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave.")
+        bool,
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback for any error.")] = False,
 ) -> None:

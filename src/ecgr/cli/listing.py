@@ -32,7 +32,11 @@ def list_command(as_json: Json = False) -> None:
     """Show what there is to choose from: algorithms, regulators, models, data sets, partitioners, presets."""
     rows = {
         title: [
-            {"name": name, "what": (getdoc(entry) or "").splitlines()[0], "parameters": list(parameters_of(entry))}
+            {
+                "name": name,
+                "what": (getdoc(entry) or "").splitlines()[0],
+                "parameters": list(parameters_of(entry)),
+            }
             for name, entry in table.items()
         ]
         for title, table in TABLES.items()
@@ -41,7 +45,9 @@ def list_command(as_json: Json = False) -> None:
         print_json({**rows, "presets": list(presets())})
         return
     for title, entries in rows.items():
-        table = Table("name", "what", "parameters", title=title, title_justify="left", box=None, pad_edge=False)
+        table = Table(
+            "name", "what", "parameters", title=title, title_justify="left", box=None, pad_edge=False
+        )
         for row in entries:
             table.add_row(str(row["name"]), str(row["what"]), ", ".join(row["parameters"]))
         out.print(table)

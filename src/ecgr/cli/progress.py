@@ -48,4 +48,7 @@ class RoundProgress:
             elapsed = time.monotonic() - self._began
             err.print(f"round {row['round']}/{self._rounds}  {numbers}  {elapsed:.1f} s", markup=False)
         for refusal in row["rejected"]:
-            err.print(f"round {row['round']}: client {refusal['client']} not used: {refusal['reason']}", markup=False)
+            err.print(
+                f"round {row['round']}: client {refusal['client']} not used: {refusal['reason']}",
+                markup=False,
+            )

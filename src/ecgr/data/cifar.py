@@ -20,7 +20,6 @@ from ecgr.data.safe_pickle import read_pickle
 from ecgr.errors import DataError
 
 PIXELS = 3 * 32 * 32
-SHORTEST_NAME, LONGEST_NAME = 1, 64
 
 Batch = tuple[NDArray[np.uint8], Labels, Digest]
 

@@ -68,7 +68,7 @@ class Dataset:
     @property
     def channels(self) -> int:
         """Colour channels of an image."""
-        return self.train.images.shape[1]
+        return int(self.train.images.shape[1])
 
 
 class DatasetSource(Protocol):
@@ -115,5 +115,8 @@ def stratified(dataset: Dataset, fraction: float, rng: np.random.Generator) -> D
         return split.take(np.sort(np.concatenate(chosen)))
 
     train, test = share(dataset.train), share(dataset.test)
-    note = f"fraction {fraction}: {len(train)} of {len(dataset.train)} training and {len(test)} of {len(dataset.test)} test images"
+    note = (
+        f"fraction {fraction}: {len(train)} of {len(dataset.train)} training"
+        f" and {len(test)} of {len(dataset.test)} test images"
+    )
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))

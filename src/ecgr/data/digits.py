@@ -19,8 +19,8 @@ class Digits:
 
     def load(self) -> Dataset:
         """Read the embedded images, resize them bilinearly and split them."""
-        from scipy.ndimage import zoom  # noqa: PLC0415 - slow to import, needed for this set only
-        from sklearn.datasets import load_digits  # noqa: PLC0415 - likewise
+        from scipy.ndimage import zoom  # slow to import, needed for this set only
+        from sklearn.datasets import load_digits  # likewise
 
         raw, target = load_digits(return_X_y=True)
         small = raw.reshape(-1, 8, 8)

@@ -18,7 +18,18 @@ from ecgr.errors import DataError
 IMAGES_MAGIC = 2051
 LABELS_MAGIC = 2049
 SIDE = 28
-FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
 
 
 @component
@@ -71,7 +82,9 @@ def read_set(name: str, folder: Path, classes: tuple[str, ...], mean: float, std
         images, digests[images_name] = read_images(images_path, most)
         labels, digests[labels_name] = read_labels(labels_path, most, len(classes))
         if len(images) != len(labels):
-            raise DataError(f"{labels_path}: {len(labels):,} labels for the {len(images):,} images of {images_path.name}")
+            raise DataError(
+                f"{labels_path}: {len(labels):,} labels for the {len(images):,} images of {images_path.name}"
+            )
         return Split(images, labels)
 
     train, test = split("train", official.train), split("t10k", official.test)

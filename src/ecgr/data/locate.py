@@ -19,13 +19,13 @@ def data_root(root: str | None = None) -> Path:
     chosen = root or os.environ.get("ECGR_DATA")
     if chosen:
         return Path(chosen).expanduser()
-    from platformdirs import user_data_path  # noqa: PLC0415 - needed only where nobody says where the data is
+    from platformdirs import user_data_path  # needed only where nobody says where the data is
 
     return user_data_path("ecgr", appauthor=False)
 
 
 def find_folder(name: str, candidates: Sequence[str], root: str | None, advice: str | None = None) -> Path:
-    """The first of ``candidates`` below the data folder that is there; a `DataError` that says what to do if none is."""
+    """The first of ``candidates`` below the data folder that is there; if none is, a `DataError`."""
     base = data_root(root)
     for candidate in candidates:
         if (base / candidate).is_dir():

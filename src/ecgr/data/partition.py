@@ -6,15 +6,16 @@ nobody is left too poor to train is the same for all of them and is applied afte
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ecgr.data.dataset import Labels
+from ecgr.data.dataset import Labels, Split
 from ecgr.errors import ConfigError
 
 Indices = NDArray[np.int64]
+GroupNames = NDArray[np.str_]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,6 +54,22 @@ class Partitioner(Protocol):
     def __call__(self, labels: Labels, clients: int, rng: np.random.Generator) -> Partition:
         """Deal the samples out."""
         ...
+
+
+@runtime_checkable
+class GroupPartitioner(Protocol):
+    """A partitioner that also wants to know what each sample was taken from, where the data set says so."""
+
+    def by_groups(self, groups: GroupNames, clients: int, rng: np.random.Generator) -> Partition:
+        """Deal the samples out by their groups."""
+        ...
+
+
+def deal_out(partitioner: Partitioner, split: Split, clients: int, rng: np.random.Generator) -> Partition:
+    """Deal a split out: by its groups if it has some and the partitioner asks for them, else by its labels."""
+    if split.groups is not None and isinstance(partitioner, GroupPartitioner):
+        return partitioner.by_groups(split.groups, clients, rng)
+    return partitioner(split.labels, clients, rng)
 
 
 def top_up(partition: Partition, minimum: int, rng: np.random.Generator) -> Partition:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from ecgr.errors import DataError
 
@@ -16,6 +16,14 @@ if TYPE_CHECKING:
     from _typeshed import WriteableBuffer
 
 BLOCK = 1 << 20
+
+
+class Readable(Protocol):
+    """What a plain file and a .gz have in common."""
+
+    def read(self, size: int, /) -> bytes:
+        """At most ``size`` bytes, none at the end."""
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +45,7 @@ class Digest:
 class _HashedRaw(io.RawIOBase):
     """Passes the bytes of ``stream`` on and hashes them; damage becomes a `DataError`."""
 
-    def __init__(self, path: Path, stream: IO[bytes]) -> None:
+    def __init__(self, path: Path, stream: Readable) -> None:
         self._path, self._stream, self._offset = path, stream, 0
         self._sha256, self._md5 = hashlib.sha256(), hashlib.md5(usedforsecurity=False)
 
@@ -49,7 +57,9 @@ class _HashedRaw(io.RawIOBase):
         try:
             block = self._stream.read(len(view))
         except (OSError, EOFError, zlib.error) as error:
-            raise DataError(f"{self._path}: cannot be read on from byte {self._offset} ({error}); get it again") from None
+            raise DataError(
+                f"{self._path}: cannot be read on from byte {self._offset} ({error}); get it again"
+            ) from None
         view[: len(block)] = block
         self._offset += len(block)
         self._sha256.update(block)
@@ -67,7 +77,7 @@ class Source:
     .gz bounds its portions.
     """
 
-    def __init__(self, path: Path, stream: IO[bytes], size: int | None) -> None:
+    def __init__(self, path: Path, stream: Readable, size: int | None) -> None:
         self.path, self.size, self.offset = path, size, 0
         self._raw = _HashedRaw(path, stream)
         self._buffered = io.BufferedReader(self._raw, BLOCK)

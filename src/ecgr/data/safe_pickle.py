@@ -24,7 +24,7 @@ from ecgr.errors import DataError, EcgrError, IntegrityError
 MOST_BYTES = 512 << 20  # the largest official file, CIFAR-100's training images, has 155 MB
 
 
-class _Refused(Exception):  # noqa: N818 - what happened, not what went wrong
+class _Refused(Exception):
     """The pickle wants something that it shall not have."""
 
 
@@ -65,6 +65,11 @@ def _text(key: object) -> str:
     raise ValueError(f"a {type(key).__name__} where text was expected")
 
 
+def _load_bytearray8(unpickler: Any) -> None:
+    """As the base class does, but without setting the memory aside first."""
+    unpickler.append(unpickler.read(int.from_bytes(unpickler.read(8), "little")))
+
+
 class _Unpickler(pickle._Unpickler):
     """Resolves names in the table below, and nothing else."""
 
@@ -83,11 +88,7 @@ class _Unpickler(pickle._Unpickler):
         """Refuse: the registry of extensions belongs to the whole process."""
         raise _Refused(f"asks for extension {code}")
 
-    def load_bytearray8(self) -> None:
-        """As the base class does, but without setting the memory aside first."""
-        self.append(self.read(int.from_bytes(self.read(8), "little")))
-
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: load_bytearray8}  # noqa: RUF012
+    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _load_bytearray8}  # noqa: RUF012
 
 
 class _Admitted:
@@ -118,7 +119,16 @@ class _Dtype:
 
     def __setstate__(self, state: object) -> None:
         match state:
-            case (int(), b"|" | "|" | b"<" | "<" | b">" | ">" as order, None, None, None, int(), int(), int()):
+            case (
+                int(),
+                b"|" | "|" | b"<" | "<" | b">" | ">" as order,
+                None,
+                None,
+                None,
+                int(),
+                int(),
+                int(),
+            ):
                 self._order = _text(order)
             case _:
                 raise _unusual("dtype", state)

@@ -7,7 +7,9 @@ from torch import Tensor
 
 ROWS_PER_CHUNK = 32
 COLUMNS_PER_BLOCK = 4096
-CHEAP_PRODUCT = 2**28  # multiply-adds; up to here (some 15 ms) a float64 product costs nothing that anybody notices
+CHEAP_PRODUCT = (
+    2**28
+)  # multiply-adds; up to here (some 15 ms) a float64 product costs nothing that anybody notices
 
 
 class DenseGradientSet:
@@ -54,7 +56,7 @@ class DenseGradientSet:
 
     def project(self, direction: Tensor) -> Tensor:
         """Inner products with one direction, (T,), float64 on the CPU."""
-        wanted = direction.to(self._device, torch.float64).split(COLUMNS_PER_BLOCK)
+        wanted = torch.split(direction.to(self._device, torch.float64), COLUMNS_PER_BLOCK)
         total = torch.zeros(self._length, dtype=torch.float64, device=self._device)
         for block, piece in zip(self._column_blocks(), wanted, strict=True):
             total += block.double() @ piece

@@ -18,7 +18,9 @@ def cnn(*, channels: int = 3, classes: int = 10, width: Annotated[float, Field(g
     1167872
     """
     nn = torch.nn
-    stem, *blocks = ([max(1, round(width * n)) for n in block] for block in ([32], [64], [128, 128], [256, 256]))
+    stem, *blocks = (
+        [max(1, round(width * n)) for n in block] for block in ([32], [64], [128, 128], [256, 256])
+    )
     layers: OrderedDict[str, Module] = OrderedDict(
         stem=nn.Sequential(nn.Conv2d(channels, stem[0], kernel_size=3, padding=1), nn.ReLU())
     )
@@ -38,6 +40,10 @@ def _block(previous: int, sizes: Sequence[int]) -> Module:
     nn = torch.nn
     layers: list[Module] = []
     for size in sizes:
-        layers += [nn.Conv2d(previous, size, kernel_size=3, padding=1, bias=False), nn.BatchNorm2d(size), nn.ReLU()]
+        layers += [
+            nn.Conv2d(previous, size, kernel_size=3, padding=1, bias=False),
+            nn.BatchNorm2d(size),
+            nn.ReLU(),
+        ]
         previous = size
     return nn.Sequential(*layers, nn.MaxPool2d(2))

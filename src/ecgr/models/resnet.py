@@ -9,6 +9,6 @@ def resnet18(*, channels: int = 3, classes: int = 1000) -> Module:
     >>> sum(p.numel() for p in resnet18().parameters())
     11689512
     """
-    from ecgr.models.residual import ResNet18  # noqa: PLC0415 - loads torch
+    from ecgr.models.residual import ResNet18  # loads torch
 
     return ResNet18(channels, classes)

@@ -5,7 +5,9 @@ from collections.abc import Sequence
 from ecgr.components import Tensor, torch
 from ecgr.geometry import Geometry, Regulation, identity
 
-NEGLIGIBLE = 1e-12  # squared length, relative to that of the steps laid end to end: below it lies rounding only
+NEGLIGIBLE = (
+    1e-12  # squared length, relative to that of the steps laid end to end: below it lies rounding only
+)
 
 
 def kept_count(steps: int, keep: float) -> int:

@@ -107,10 +107,7 @@ def compare(runs: Iterable[RunSummary], baseline: str = "none") -> Comparison:
     'better'
     """
     pairs = [
-        _matched(arms, regulator, baseline)
-        for arms in _grouped(runs)
-        for regulator in arms
-        if regulator != baseline
+        _matched(arms, regulator, baseline) for arms in _grouped(runs) for regulator in arms if regulator != baseline
     ]
     family = sum(pair.primary.p is not None for pair in pairs)
     return Comparison(baseline, family, tuple(_judged(pair, family) for pair in _corrected(pairs)))
@@ -163,9 +160,7 @@ def _absence(arm: Arm, seed: int, regulator: str, rounds: int) -> list[str]:
 def _estimate(
     base: Sequence[RunSummary], other: Sequence[RunSummary], metric: Metric, target: float | None
 ) -> Estimate:
-    measured = [
-        (metric.measure(b, target), metric.measure(o, target)) for b, o in zip(base, other, strict=True)
-    ]
+    measured = [(metric.measure(b, target), metric.measure(o, target)) for b, o in zip(base, other, strict=True)]
     known = [(before, after) for before, after in measured if before is not None and after is not None]
     if not known or len(known) < len(measured):
         return Estimate(tuple(None if b is None or a is None else a - b for b, a in measured))
@@ -200,9 +195,7 @@ def _corrected(pairs: Sequence[Pair]) -> list[Pair]:
 def _judged(pair: Pair, family: int) -> Pair:
     verdict = judge(pair.primary)
     remarks = [*_remarks(pair.primary, verdict, len(pair.seeds), family), *_omissions(pair.left_out)]
-    return replace(
-        pair, verdict=verdict, note="; ".join(remarks), seeds_needed=_seeds_needed(pair.primary.dz, family)
-    )
+    return replace(pair, verdict=verdict, note="; ".join(remarks), seeds_needed=_seeds_needed(pair.primary.dz, family))
 
 
 def judge(estimate: Estimate) -> Verdict:

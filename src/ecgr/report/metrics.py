@@ -34,9 +34,7 @@ class RunSummary:
         if not self.worst_client:
             object.__setattr__(self, "worst_client", (None,) * self.rounds)
         if len(self.worst_client) != self.rounds:
-            raise ConfigError(
-                f"{self.name}: accuracy has {self.rounds} rounds, worst_client {len(self.worst_client)}"
-            )
+            raise ConfigError(f"{self.name}: accuracy has {self.rounds} rounds, worst_client {len(self.worst_client)}")
         shares = (*self.accuracy, *(share for share in self.worst_client if share is not None))
         if wrong := [share for share in shares if not 0 <= share <= 1]:
             raise ConfigError(f"{self.name}: accuracy {wrong[0]} is not a share between 0 and 1")
@@ -49,10 +47,7 @@ class RunSummary:
     @property
     def name(self) -> str:
         """For messages."""
-        return (
-            " ".join(part for part in (self.setting, self.algorithm, self.regulator) if part)
-            + f" seed {self.seed}"
-        )
+        return " ".join(part for part in (self.setting, self.algorithm, self.regulator) if part) + f" seed {self.seed}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,9 +122,7 @@ def worst_client(run: RunSummary) -> float | None:
 METRICS: dict[str, Metric] = {
     "last5": Metric(lambda run, _: last5(run), "mean accuracy of the last five rounds"),
     "last": Metric(lambda run, _: last(run), "accuracy at the last round"),
-    "best": Metric(
-        lambda run, _: best(run), "highest accuracy of any round, chosen on test data", optimistic=True
-    ),
+    "best": Metric(lambda run, _: best(run), "highest accuracy of any round, chosen on test data", optimistic=True),
     "area": Metric(lambda run, _: area(run), "mean accuracy over all rounds, the area under the curve"),
     "rounds_to_target": Metric(
         rounds_to_target,
@@ -137,9 +130,7 @@ METRICS: dict[str, Metric] = {
         unit="rounds",
         lower_is_better=True,
     ),
-    "worst_client": Metric(
-        lambda run, _: worst_client(run), "worst client's accuracy, mean of the last five rounds"
-    ),
+    "worst_client": Metric(lambda run, _: worst_client(run), "worst client's accuracy, mean of the last five rounds"),
 }
 
 

@@ -93,8 +93,7 @@ def to_secondary_table(comparison: Comparison) -> Table:
     """
     metrics = {name: metric for name, metric in METRICS.items() if name != PRIMARY}
     headings = [
-        name.replace("_", " ") + ("\n(optimistic)" if metric.optimistic else "")
-        for name, metric in metrics.items()
+        name.replace("_", " ") + ("\n(optimistic)" if metric.optimistic else "") for name, metric in metrics.items()
     ]
     title = f"other metrics: difference to {comparison.baseline}, in points or rounds; no verdict"
     table = _started(title, headings)

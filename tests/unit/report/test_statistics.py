@@ -2,8 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from fractions import Fraction
+from random import Random
 
 import numpy as np
 import pytest
@@ -46,7 +47,7 @@ def slow_sign_flip_p(hundredths: Sequence[int]) -> Fraction:
 
 
 def slow_power(pairs: int, dz: float, alpha: float) -> float:
-    """Rejection probability given the sample deviation, averaged over the chi distribution of that deviation."""
+    """Probability of rejection given the sample deviation, averaged over that deviation's distribution."""
     freedom, shift = pairs - 1, dz * math.sqrt(pairs)
     critical = stats.t.ppf(1 - alpha / 2, freedom)
 
@@ -68,7 +69,7 @@ class TestPairedTInterval:
         assert paired_t_interval(differences, level) == pytest.approx((expected.low, expected.high))
 
     def test_by_hand(self) -> None:
-        """Differences 1, 2, 3: mean 2, deviation 1, error 1/sqrt(3), t(2, 0.975) = 4.302653: 2 -+ 2.484138."""
+        """1, 2, 3: mean 2, deviation 1, error 1/sqrt(3), t(2, 0.975) = 4.302653: 2 -+ 2.484138."""
         assert paired_t_interval([1, 2, 3]) == pytest.approx((-0.484138, 4.484138), abs=1e-6)
 
     def test_without_spread_is_a_point(self) -> None:
@@ -95,19 +96,15 @@ class TestSignFlipP:
         assert sign_flip_p(differences) == pytest.approx(expected.pvalue)
 
     @given(st.lists(st.integers(-30, 30), min_size=1, max_size=8))
-    def test_equals_enumeration_in_whole_numbers_despite_ties_zeros_and_rounding(
-        self, values: list[int]
-    ) -> None:
+    def test_equals_enumeration_in_whole_numbers_despite_ties_zeros_and_rounding(self, values: list[int]) -> None:
         assert sign_flip_p([value / 30 for value in values]) == float(slow_sign_flip_p(values))
 
     def test_by_hand(self) -> None:
-        """Differences 3, 1, -1: the sum is 3; of 8 sums +-3+-1+-1 = 5, 3, 3, 1 and mirrored, 6 are as far: 3/4."""
+        """3, 1, -1: the sum is 3; the 8 sums +-3+-1+-1 are 5, 3, 3, 1 and mirrored, 6 are as far: 3/4."""
         assert sign_flip_p([3, 1, -1]) == 0.75
 
     @given(samples)
-    def test_symmetric_never_below_the_floor_and_blind_to_scale_and_order(
-        self, differences: list[float]
-    ) -> None:
+    def test_symmetric_never_below_the_floor_and_blind_to_scale_and_order(self, differences: list[float]) -> None:
         p = sign_flip_p(differences)
         assert sign_flip_floor(len(differences)) <= p <= 1
         assert sign_flip_p([-value for value in differences]) == p
@@ -140,9 +137,7 @@ class TestHolm:
 
     @given(probabilities)
     def test_between_the_raw_p_and_bonferroni(self, p: list[float]) -> None:
-        assert all(
-            raw <= corrected <= min(1, len(p) * raw) for raw, corrected in zip(p, holm(p), strict=True)
-        )
+        assert all(raw <= corrected <= min(1, len(p) * raw) for raw, corrected in zip(p, holm(p), strict=True))
 
     @given(probabilities)
     def test_keeps_the_order(self, p: list[float]) -> None:
@@ -155,9 +150,9 @@ class TestHolm:
         assert np.all(np.array(holm(p)) >= stats.false_discovery_control(p) - 1e-12)
 
     @given(probabilities, st.randoms())
-    def test_follows_a_permutation(self, p: list[float], random: object) -> None:
+    def test_follows_a_permutation(self, p: list[float], random: Random) -> None:
         places = list(range(len(p)))
-        random.shuffle(places)  # type: ignore[attr-defined]
+        random.shuffle(places)
         assert holm([p[place] for place in places]) == tuple(holm(p)[place] for place in places)
 
     def test_empty(self) -> None:
@@ -166,12 +161,12 @@ class TestHolm:
 
 class TestHedgesDz:
     def test_by_hand(self) -> None:
-        """1 to 5: mean 3, deviation sqrt(2.5); with 4 degrees the factor is G(2) / (sqrt(2) G(1.5)) = sqrt(2/pi)."""
-        expected = math.sqrt(2 / math.pi) * 3 * math.sqrt(1 / 2.5) * 1
+        """1 to 5: mean 3, deviation sqrt(2.5); factor G(4/2) / (sqrt(4/2) G(3/2)) = sqrt(2/pi)."""
+        expected = math.sqrt(2 / math.pi) * 3 / math.sqrt(2.5)
         assert hedges_dz([1, 2, 3, 4, 5]) == pytest.approx(expected)
 
     def test_is_unbiased(self) -> None:
-        """The mean over many samples of six with a true effect of 0.8; without the correction it would be 0.95."""
+        """Over many samples of six with a true effect of 0.8; without the correction it would be 0.95."""
         data = np.random.default_rng(0).normal(0.8, 1.0, size=(20_000, 6)).tolist()
         assert np.mean([hedges_dz(row) or 0.0 for row in data]) == pytest.approx(0.8, abs=0.015)
 
@@ -204,9 +199,7 @@ class TestEquivalenceP:
         assert equivalence_p(differences, margin) == pytest.approx(max(above, below))
 
     @given(samples)
-    def test_below_0_05_exactly_if_the_90_percent_interval_lies_within_the_margin(
-        self, sample: list[float]
-    ) -> None:
+    def test_below_0_05_exactly_if_the_90_percent_interval_lies_within_the_margin(self, sample: list[float]) -> None:
         low, high = paired_t_interval(sample, level=0.9)
         margin = max(-low, high)
         if margin > 0.01:
@@ -259,7 +252,6 @@ class TestPairsNeeded:
         lambda: pairs_needed(1.0, power=1.0),
     ],
 )
-def test_unusable_input_is_refused(call: object) -> None:
-    assert callable(call)
+def test_unusable_input_is_refused(call: Callable[[], object]) -> None:
     with pytest.raises(ConfigError):
         call()

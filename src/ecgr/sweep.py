@@ -1,0 +1,196 @@
+"""Many runs: a grid or a paired comparison, each run in a process of its own, named by its content.
+
+What is finished is skipped, what is partial goes on, what failed is reported; so the same command, given again, does
+exactly what is left.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ecgr.config import Experiment, override, read
+from ecgr.errors import ConfigError, EcgrError
+from ecgr.record import RunRecord, to_json
+from ecgr.runner import run
+
+if TYPE_CHECKING:
+    from ecgr.report.comparison import Comparison
+
+PAPER_SEEDS = (0, 1, 42, 999, 2025)
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run of a sweep and its place."""
+
+    experiment: Experiment
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        """The run's directory name."""
+        return self.directory.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        return RunRecord.is_run(self.directory) and RunRecord(self.directory).finished
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds in the record so far."""
+        path = self.directory / "rounds.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run did not finish."""
+
+    name: str
+    reason: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """One run as a job for a process pool."""
+
+    planned: Planned
+    device: str = "cpu"
+
+    @property
+    def cost(self) -> int:
+        """Rounds left: long runs start first."""
+        return self.planned.experiment.federation.rounds - self.planned.rounds_done
+
+    def run(self, workspace: bool) -> Failure | None:
+        """Run or resume it; a known error is an answer, not an exception."""
+        try:
+            run(self.planned.experiment, self.planned.directory, device=self.device, resume=True)
+        except EcgrError as error:
+            return Failure(self.planned.name, "; ".join(str(error).splitlines()), error.exit_code)
+        return None
+
+
+def plan(variants: Iterable[Experiment], directory: Path) -> list[Planned]:
+    """A place for each run: ``algorithm-regulator-seed-content`` under ``directory/runs``."""
+    planned: dict[str, Planned] = {}
+    for experiment in variants:
+        config = experiment.to_dict()
+        name = f"{config['algorithm']['name']}-{config['regulator']['name']}-seed{experiment.run.seed}-{experiment.key()}"
+        planned[name] = Planned(experiment, directory / "runs" / name)
+    return list(planned.values())
+
+
+def execute(
+    plans: Sequence[Planned], *, workers: int = 1, device: str = "cpu", done: Callable[[Planned], None] | None = None
+) -> list[Failure]:
+    """Do what is left of ``plans`` over ``workers`` processes; the failures, in order."""
+    if workers < 1:
+        raise ConfigError(f"workers: {workers} does not fit; give at least 1")
+    left = [planned for planned in plans if not planned.finished]
+    if not left:
+        return []
+    from ecgr.pool import Lost, ProcessPool  # loads torch
+
+    failures = []
+    with ProcessPool(_ready, min(workers, len(left))) as pool:
+        for planned, answer in zip(left, pool.map([RunJob(p, device) for p in left]), strict=True):
+            if isinstance(answer, Lost):
+                answer = Failure(planned.name, answer.reason, exit_code=5)
+            if answer is not None:
+                failures.append(answer)
+            if done is not None:
+                done(planned)
+    return failures
+
+
+def _ready() -> bool:
+    """A process needs nothing of its own to run an experiment."""
+    return True
+
+
+def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Iterator[Experiment]:
+    """The experiments of a sweep file: an experiment, optionally on a ``base``, times the lists of its ``[grid]``.
+
+    >>> swept = grid({"grid": {"run.seed": [0, 1], "regulator": {"beta": [0.0, 0.5]}}})
+    >>> [(e.run.seed, e.regulator.beta) for e in swept]
+    [(0, 0.0), (0, 0.5), (1, 0.0), (1, 0.5)]
+    """
+    raw = read(source)
+    axes = _axes(raw.pop("grid", None), str(source) if not isinstance(source, Mapping) else "sweep")
+    base = raw.pop("base", None)
+    if base is not None:
+        if not isinstance(base, str):
+            raise ConfigError(f"base: {base!r} does not fit; give a preset's name or a file")
+        raw = override(read(base), {f"{s}.{k}": v for s, values in raw.items() for k, v in dict(values).items()})
+    for values in product(*axes.values()):
+        yield Experiment.from_dict(override(raw, {**(overrides or {}), **dict(zip(axes, values, strict=True))}))
+
+
+def _axes(raw: Any, where: str) -> dict[str, list[Any]]:
+    """The grid's dotted keys and their lists, written flat or nested."""
+    if not isinstance(raw, Mapping) or not raw:
+        raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
+    axes: dict[str, list[Any]] = {}
+    for key, value in raw.items():
+        entries = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+        for name, values in entries.items():
+            if not isinstance(values, list) or not values:
+                raise ConfigError(f"grid.{name}: {values!r} does not fit; give a list of values")
+            axes[name] = values
+    return axes
+
+
+def paired(
+    source: str | Path | Mapping[str, Any],
+    *,
+    seeds: Sequence[int] = PAPER_SEEDS,
+    regulators: Sequence[str] | None = None,
+    algorithms: Sequence[str] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+) -> list[Experiment]:
+    """The runs of a comparison: regulators paired by seed, for each algorithm.
+
+    By default the experiment's own algorithm, and its own regulator against ``none``.
+    """
+    raw = override(read(source), overrides or {})
+    own = Experiment.from_dict(raw).to_dict()
+    chosen = list(dict.fromkeys(["none", *(regulators or [own["regulator"]["name"]])]))
+    if len(chosen) < 2:
+        raise ConfigError("--regulators: nothing to compare with none; give another, for example --regulators none,ecgr")
+    return [
+        Experiment.from_dict(
+            override(raw, {"algorithm.name": algorithm, "regulator.name": regulator, "run.seed": seed})
+        )
+        for algorithm in algorithms or [own["algorithm"]["name"]]
+        for regulator in chosen
+        for seed in seeds
+    ]
+
+
+def compare(runs: Iterable[RunRecord | str | Path], baseline: str = "none") -> "Comparison":
+    """Compare finished runs, given as records or directories: regulators against ``baseline``, paired by seed."""
+    from ecgr.report.collect import find_runs, summarise
+    from ecgr.report.comparison import compare as compare_summaries
+
+    records: list[RunRecord] = []
+    for entry in runs:
+        records += [entry] if isinstance(entry, RunRecord) else find_runs([entry])
+    finished = [record for record in records if record.finished]
+    if not finished:
+        raise ConfigError("compare: none of the runs is finished")
+    return compare_summaries(summarise(finished), baseline)
+
+
+def write_comparison(comparison: "Comparison", directory: Path) -> None:
+    """``comparison.json`` and ``comparison.csv``."""
+    from ecgr.files import write_atomically
+    from ecgr.report.presentation import to_csv
+    from ecgr.report.presentation import to_json as as_dict
+
+    write_atomically(directory / "comparison.json", to_json(as_dict(comparison), indent=2))
+    write_atomically(directory / "comparison.csv", to_csv(comparison).encode())
