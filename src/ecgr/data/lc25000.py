@@ -6,11 +6,11 @@ known, and it is not in the set itself: ``groups.csv`` says it.
 """
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import TypeVar
 
 import numpy as np
 
@@ -19,7 +19,7 @@ from ecgr.data.dataset import Dataset
 from ecgr.data.image_folder import ImageSize, Listing, Share, assess_pictures, picture_dataset
 from ecgr.data.locate import data_root, missing
 from ecgr.data.official import Report
-from ecgr.data.pictures import Picture, list_pictures, within
+from ecgr.data.pictures import Picture, list_pictures
 from ecgr.errors import DataError
 
 CLASSES = ("colon_aca", "colon_n", "lung_aca", "lung_n", "lung_scc")
@@ -29,7 +29,8 @@ PICTURES = 25_000
 COLUMNS = ["class", "file", "group"]
 SPLIT_SEED = 25_000  # which tiles are for testing is part of the data set, not of an experiment
 
-Name = TypeVar("Name")
+Tiles = Mapping[tuple[str, str], str]
+"""The tile of each picture, by (class, file name)."""
 
 
 @component
@@ -49,44 +50,50 @@ class LC25000:
 
     def load(self) -> Dataset:
         """List, split by tile, decode (once) and map the pictures."""
-        train, test, groups, notes = self._split()
-        dataset = picture_dataset(train, test, self.image_size, groups, notes)
-        groups_file = _groups_file(self.folder(), data_root(self.root))
+        base = data_root(self.root)
+        groups_file = _groups_file(base)
+        train, test, groups = _split(base, read_groups(groups_file), self.test_share)
+        dataset = picture_dataset(train, test, self.image_size, groups, _notes(len(groups)))
         return replace(dataset, files={**dataset.files, "groups.csv": sha256(groups_file.read_bytes()).hexdigest()})
 
     def assess(self) -> Report:
         """Decode every picture, keep none."""
-        train, test, _, notes = self._split()
+        base = data_root(self.root)
+        train, test, groups = _split(base, read_groups(_groups_file(base)), self.test_share)
         report = assess_pictures("lc25000", train, test, self.image_size)
+        notes = _notes(len(groups))
         return replace(report, status="reduced", details=notes) if notes else report
 
-    def _split(self) -> tuple[Listing, Listing, Mapping[str, str], tuple[str, ...]]:
-        folder, class_folders = _located(data_root(self.root))
-        groups_file = _groups_file(folder, data_root(self.root))
-        tiles = read_groups(groups_file)
-        groups: dict[str, str] = {}
-        train: dict[str, list[Picture]] = {}
-        test: dict[str, list[Picture]] = {}
-        for name, class_folder in class_folders.items():
-            pictures = list_pictures(class_folder, folder)
-            for picture in pictures:
-                tile = tiles.get((name, picture.path.name))
-                if tile is None:
-                    raise DataError(f"{groups_file}: no line for {name},{picture.path.name}; every picture needs one")
-                groups[picture.name] = f"{name}/{tile}"
-            sizes: dict[str, int] = {}
-            for picture in pictures:
-                sizes[groups[picture.name]] = sizes.get(groups[picture.name], 0) + 1
-            if len(sizes) < 2:
-                raise DataError(f"{groups_file}: all pictures of {name} come from one tile; they cannot be split")
-            for_test = nearest_subset(sizes, self.test_share * len(pictures))
-            train[name] = [picture for picture in pictures if groups[picture.name] not in for_test]
-            test[name] = [picture for picture in pictures if groups[picture.name] in for_test]
-        notes = () if len(groups) >= PICTURES else (f"reduced: {len(groups):,} of {PICTURES:,} pictures",)
-        return train, test, groups, notes
+
+def _split(base: Path, tiles: Tiles, share: float) -> tuple[Listing, Listing, dict[str, str]]:
+    """Pictures to train on, pictures to test on, and the tile of each picture by its name, unique over the classes."""
+    folder, class_folders = _located(base)
+    train: dict[str, list[Picture]] = {}
+    test: dict[str, list[Picture]] = {}
+    groups: dict[str, str] = {}
+    for name, class_folder in class_folders.items():
+        pictures = list_pictures(class_folder, folder)
+        for picture in pictures:
+            tile = tiles.get((name, picture.path.name))
+            if tile is None:
+                raise DataError(
+                    f"lc25000: groups.csv has no line {name},{picture.path.name},…; every picture needs one"
+                )
+            groups[picture.name] = f"{name}/{tile}"
+        sizes = Counter(groups[picture.name] for picture in pictures)
+        if len(sizes) < 2:
+            raise DataError(f"lc25000: all pictures of {name} come from one tile; they cannot be split")
+        for_test = nearest_subset(sizes, share * len(pictures))
+        train[name] = [picture for picture in pictures if groups[picture.name] not in for_test]
+        test[name] = [picture for picture in pictures if groups[picture.name] in for_test]
+    return train, test, groups
 
 
-def nearest_subset(sizes: Mapping[Name, int], target: float) -> set[Name]:
+def _notes(pictures: int) -> tuple[str, ...]:
+    return () if pictures >= PICTURES else (f"reduced: {pictures:,} of {PICTURES:,} pictures",)
+
+
+def nearest_subset(sizes: Mapping[str, int], target: float) -> set[str]:
     """Some, not all, of the groups, with a total as near to ``target`` as whole groups allow.
 
     The groups are first brought into a fixed random order: of the many subsets with the best total, the one taken then
@@ -96,8 +103,7 @@ def nearest_subset(sizes: Mapping[Name, int], target: float) -> set[Name]:
     >>> sorted(nearest_subset({"a": 5, "b": 3, "c": 2}, 4.9))
     ['a']
     """
-    names = sorted(sizes, key=str)
-    names = [names[i] for i in np.random.default_rng(SPLIT_SEED).permutation(len(names))]
+    names = np.random.default_rng(SPLIT_SEED).permutation(sorted(sizes)).tolist()
     reachable = [1]
     for name in names:
         reachable.append(reachable[-1] | reachable[-1] << sizes[name])
@@ -112,8 +118,8 @@ def nearest_subset(sizes: Mapping[Name, int], target: float) -> set[Name]:
     return chosen
 
 
-def read_groups(path: Path) -> dict[tuple[str, str], str]:
-    """The tile of each picture, by (class, file name)."""
+def read_groups(path: Path) -> Tiles:
+    """Read ``groups.csv``."""
     tiles: dict[tuple[str, str], str] = {}
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -147,12 +153,11 @@ def _located(base: Path) -> tuple[Path, Mapping[str, Path]]:
     raise missing("lc25000", wanted, base, "unpack LC25000 there (it cannot be fetched)")
 
 
-def _groups_file(folder: Path, base: Path) -> Path:
+def _groups_file(base: Path) -> Path:
     """``groups.csv`` in the folder of the set or, if that is below the data folder, in the one above it."""
-    above: Sequence[Path] = () if folder.resolve() == base.resolve() else (folder.parent,)
-    for place in (folder, *above):
+    folder, _ = _located(base)
+    for place in (folder,) if folder == base else (folder, folder.parent):
         if (place / "groups.csv").is_file():
-            within(place / "groups.csv", place)
             return place / "groups.csv"
     raise DataError(
         f"lc25000: no groups.csv in {folder}; its columns class,file,group say which tissue tile each picture was made"

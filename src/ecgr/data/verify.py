@@ -46,17 +46,17 @@ def verify(name: str, root: str | None = None) -> Report:
     return Report(name, "whole", ("whole: comes with an installed package",), counts)
 
 
-def available(root: str | None = None) -> list[Row]:
+def available() -> list[Row]:
     """Every data set there is a reader for, and where it is."""
-    return [Row(name, _description(name), _place(name, root)) for name in DATASETS]
+    return [Row(name, _description(name), _place(name)) for name in DATASETS]
 
 
 def _description(name: str) -> str:
     return (DATASETS[name].__doc__ or "").strip().splitlines()[0]
 
 
-def _place(name: str, root: str | None) -> str | None:
-    source = _source(name, root)
+def _place(name: str) -> str | None:
+    source = _source(name, root=None)
     if not isinstance(source, OnDisk):
         return "installed"
     try:

@@ -73,9 +73,9 @@ def to_table(comparison: Comparison) -> Table:
     >>> to_table(Comparison(baseline="none", family=0, pairs=())).row_count
     0
     """
-    title = f"{METRICS[PRIMARY].description}, %; difference in points ({100 * LEVEL:g} % interval)"
+    title = f"{METRICS[PRIMARY].description}, %; difference and {100 * LEVEL:g} % interval in points"
     table = _started(title, ("seeds", comparison.baseline, "difference", "p Holm", "d_z"))
-    table.add_column("verdict", no_wrap=True)
+    table.add_column("verdict", min_width=13)
     for pair in comparison.pairs:
         verdict = Text(pair.verdict, STYLES.get(pair.verdict, ""))
         table.add_row(_label(comparison, pair, "\n"), *_numbers(pair), verdict)
@@ -192,8 +192,8 @@ def _csv_row(pair: Pair, name: str) -> dict[str, Any]:
 
 
 def _started(title: str, numbers: Iterable[str]) -> Table:
-    table = Table(title=Text(title, "bold"), box=box.SIMPLE_HEAD, pad_edge=False)
-    table.add_column("algorithm, regulator", overflow="fold")
+    table = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    table.add_column("algorithm, regulator", overflow="fold", min_width=14)
     for heading in numbers:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     return table
@@ -210,7 +210,7 @@ def _numbers(pair: Pair) -> list[str]:
     found = pair.primary
     difference = _amount(found.mean)
     if found.interval is not None:
-        difference += " ({} to {})".format(*map(_amount, found.interval))
+        difference += "\n{} to {}".format(*map(_amount, found.interval))
     return [
         str(len(pair.seeds)),
         "-" if found.baseline_mean is None else f"{100 * found.baseline_mean:.2f}",

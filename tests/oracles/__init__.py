@@ -1,0 +1,1 @@
+"""Slow and obvious implementations that the clever ones are held to."""

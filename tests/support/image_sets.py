@@ -1,0 +1,132 @@
+"""Small data sets in the layouts of the real ones."""
+
+import gzip
+import pickle
+import struct
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+Bytes = NDArray[np.uint8]
+
+
+def random_images(count: int, *shape: int, seed: int = 0) -> Bytes:
+    return np.random.default_rng(seed).integers(0, 256, (count, *shape), dtype=np.uint8)
+
+
+def labels_of(count: int, classes: int) -> Bytes:
+    return (np.arange(count) % classes).astype(np.uint8)
+
+
+def idx_images(images: Bytes) -> bytes:
+    return struct.pack(">4I", 2051, *images.shape) + images.tobytes()
+
+
+def idx_labels(labels: Bytes) -> bytes:
+    return struct.pack(">2I", 2049, len(labels)) + labels.tobytes()
+
+
+def idx_files(train: int = 40, test: int = 20) -> dict[str, bytes]:
+    """The four files of a small MNIST."""
+    return {
+        "train-images-idx3-ubyte": idx_images(random_images(train, 28, 28, seed=1)),
+        "train-labels-idx1-ubyte": idx_labels(labels_of(train, 10)),
+        "t10k-images-idx3-ubyte": idx_images(random_images(test, 28, 28, seed=2)),
+        "t10k-labels-idx1-ubyte": idx_labels(labels_of(test, 10)),
+    }
+
+
+def write_idx(root: Path, files: Mapping[str, bytes], folder: str = "MNIST/raw", *, packed: bool = False) -> Path:
+    place = root / folder
+    place.mkdir(parents=True)
+    for name, content in files.items():
+        path = place / (f"{name}.gz" if packed else name)
+        path.write_bytes(gzip.compress(content) if packed else content)
+    return place
+
+
+def python2_pickle(entries: Mapping[str, object]) -> bytes:
+    """A dict as Python 2 with numpy 1 pickled it in protocol 2: 8-bit strings, numpy.core, no _codecs.
+
+    The official CIFAR files look like this; Python 3 cannot write it, so it is put together by hand.
+    """
+
+    def string(text: bytes) -> bytes:
+        return b"U" + bytes([len(text)]) + text if len(text) < 256 else b"T" + struct.pack("<i", len(text)) + text
+
+    def value(content: object) -> bytes:
+        if isinstance(content, np.ndarray):
+            shape = b"".join(b"J" + struct.pack("<i", size) for size in content.shape)
+            made = b"cnumpy.core.multiarray\n_reconstruct\ncnumpy\nndarray\nK\x00\x85" + string(b"b") + b"\x87R"
+            dtype = b"cnumpy\ndtype\n" + string(b"u1") + b"K\x00K\x01\x87R"
+            dtype += b"(K\x03" + string(b"|") + b"NNNJ\xff\xff\xff\xffJ\xff\xff\xff\xffK\x00tb"
+            return made + b"(K\x01(" + shape + b"t" + dtype + b"\x89" + string(content.tobytes()) + b"tb"
+        if isinstance(content, list):
+            return b"](" + b"".join(value(item) for item in content) + b"e"
+        if isinstance(content, int):
+            return b"K" + bytes([content])
+        assert isinstance(content, str)
+        return string(content.encode())
+
+    items = b"".join(string(key.encode()) + value(content) for key, content in entries.items())
+    return b"\x80\x02}(" + items + b"u."
+
+
+CIFAR10_NAMES = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
+CIFAR100_NAMES = [f"thing {number}" for number in range(100)]
+
+
+def write_cifar10(root: Path, per_batch: int = 20) -> Path:
+    """Pickled batches, every other one as Python 2 wrote it, the others in Python 3's protocols 2, 4 and 5."""
+    folder = root / "cifar-10-batches-py"
+    folder.mkdir(parents=True)
+    for number in range(1, 6):
+        batch = {"data": random_images(per_batch, 3072, seed=number), "labels": labels_of(per_batch, 10).tolist()}
+        protocol = {2: 2, 4: 5}.get(number)
+        content = python2_pickle(batch) if protocol is None else pickle.dumps(batch, protocol)
+        (folder / f"data_batch_{number}").write_bytes(content)
+    test = {b"data": random_images(per_batch, 3072, seed=9), b"labels": labels_of(per_batch, 10).tolist()}
+    (folder / "test_batch").write_bytes(pickle.dumps(test, 4))
+    (folder / "batches.meta").write_bytes(python2_pickle({"label_names": CIFAR10_NAMES}))
+    return folder
+
+
+def write_cifar100(root: Path, train: int = 100, test: int = 100) -> Path:
+    folder = root / "cifar-100-python"
+    folder.mkdir(parents=True)
+    for name, count, seed in (("train", train, 1), ("test", test, 2)):
+        batch = {"data": random_images(count, 3072, seed=seed), "fine_labels": labels_of(count, 100).tolist()}
+        (folder / name).write_bytes(pickle.dumps(batch, 4))
+    (folder / "meta").write_bytes(pickle.dumps({"fine_label_names": CIFAR100_NAMES}, 4))
+    return folder
+
+
+def write_cifar10_binary(root: Path, per_batch: int = 20) -> Path:
+    """The same images and labels as `write_cifar10`, as records."""
+    folder = root / "cifar-10-batches-bin"
+    folder.mkdir(parents=True)
+    for number in (1, 2, 3, 4, 5, 9):
+        records = np.hstack([labels_of(per_batch, 10)[:, None], random_images(per_batch, 3072, seed=number)])
+        name = "test_batch.bin" if number == 9 else f"data_batch_{number}.bin"
+        (folder / name).write_bytes(records.tobytes())
+    (folder / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
+    return folder
+
+
+def write_cifar100_binary(root: Path, count: int = 100) -> Path:
+    folder = root / "cifar-100-binary"
+    folder.mkdir(parents=True)
+    for name, seed in (("train.bin", 1), ("test.bin", 2)):
+        fine = labels_of(count, 100)[:, None]
+        (folder / name).write_bytes(np.hstack([fine % 20, fine, random_images(count, 3072, seed=seed)]).tobytes())
+    (folder / "fine_label_names.txt").write_text("\n".join(CIFAR100_NAMES) + "\n")
+    return folder
+
+
+def write_picture(path: Path, seed: int = 0, side: int = 12) -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(random_images(side, side, 3, seed=seed)).save(path)
+    return path

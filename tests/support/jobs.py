@@ -1,0 +1,76 @@
+"""Jobs for the process pool; in a module of their own, because a spawned worker imports them by name."""
+
+import os
+import signal
+from dataclasses import dataclass
+from pathlib import Path
+
+
+def open_workspace() -> dict[str, int]:
+    """A workspace that remembers whose it is."""
+    return {"pid": os.getpid(), "jobs": 0}
+
+
+@dataclass(frozen=True)
+class Square:
+    """Answers with its number squared, the process, and how many jobs this workspace has done."""
+
+    number: int
+    cost: int = 1
+
+    def run(self, workspace: dict[str, int]) -> tuple[int, int, int]:
+        workspace["jobs"] += 1
+        return self.number**2, workspace["pid"], workspace["jobs"]
+
+
+@dataclass(frozen=True)
+class Log:
+    """Writes its number into a file, so that the order of execution can be read."""
+
+    number: int
+    cost: int
+    path: Path
+
+    def run(self, workspace: dict[str, int]) -> int:
+        with self.path.open("a") as file:
+            file.write(f"{self.number}\n")
+        return self.number
+
+
+@dataclass(frozen=True)
+class Dies:
+    """Its process is killed the first ``times`` times it is run; attempts are counted in a file."""
+
+    path: Path
+    times: int
+    cost: int = 1
+
+    def run(self, workspace: dict[str, int]) -> str:
+        with self.path.open("ab") as file:
+            file.write(b".")
+            file.flush()
+        if self.path.stat().st_size <= self.times:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return "alive"
+
+
+@dataclass(frozen=True)
+class Fails:
+    """Raises what a job might raise."""
+
+    message: str
+    cost: int = 1
+
+    def run(self, workspace: dict[str, int]) -> None:
+        raise ArithmeticError(self.message)
+
+
+@dataclass(frozen=True)
+class KillsParent:
+    """The pool's own process dies while this job runs."""
+
+    cost: int = 1
+
+    def run(self, workspace: dict[str, int]) -> str:
+        os.kill(os.getppid(), signal.SIGKILL)
+        return "nobody reads this"

@@ -1,0 +1,111 @@
+"""Problems small enough to compute by hand, and engines that look at or spoil what passes through them."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ecgr.client import ClientJob, ClientResult
+from ecgr.config import Experiment
+from ecgr.data import Dataset, Partition, Split
+from ecgr.engines import SerialEngine
+from ecgr.models import MODELS
+from ecgr.workspace import Problem, prepare
+
+
+def two_parameters(*, channels: int = 1, classes: int = 2) -> nn.Module:
+    """Scores (w0 x, w1 x) of a one-pixel image x; both weights start at zero."""
+    linear = nn.Linear(channels, classes, bias=False)
+    nn.init.zeros_(linear.weight)
+    return nn.Sequential(nn.Flatten(), linear)
+
+
+def small_net(*, channels: int = 1, classes: int = 3) -> nn.Module:
+    """A convolution with BatchNorm and a linear layer: every kind of tensor, a few dozen numbers."""
+    return nn.Sequential(
+        nn.Conv2d(channels, 3, kernel_size=3, padding=1, bias=False),
+        nn.BatchNorm2d(3),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(2),
+        nn.Flatten(),
+        nn.Linear(12, classes),
+    )
+
+
+def offer(monkeypatch: pytest.MonkeyPatch, **models: Callable[..., nn.Module]) -> None:
+    """Put models into the table for the length of a test."""
+    for name, build in models.items():
+        monkeypatch.setitem(MODELS, name, build)  # type: ignore[arg-type] # read-only to everybody but tests
+
+
+def dataset(
+    pixels: NDArray[np.uint8], labels: Sequence[int], classes: int, *, mean: float = 0.0, std: float = 1.0
+) -> Dataset:
+    """The same images to train and to test on; with mean 0 and std 1 a pixel of 255 is exactly one."""
+    split = Split(pixels, np.asarray(labels, dtype=np.int64))
+    names = tuple(str(i) for i in range(classes))
+    return Dataset(split, split, names, mean=(mean,) * pixels.shape[1], std=(std,) * pixels.shape[1])
+
+
+def one_pixel(values: Sequence[int], labels: Sequence[int]) -> Dataset:
+    """One-pixel images for `two_parameters`."""
+    return dataset(np.array(values, dtype=np.uint8).reshape(-1, 1, 1, 1), labels, classes=2)
+
+
+def blobs(samples: int, *, classes: int = 3, side: int = 6, seed: int = 0) -> Dataset:
+    """Random images whose brightness depends on the class."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(samples) % classes
+    pixels = rng.integers(0, 160, size=(samples, 1, side, side)) + (labels * 30)[:, None, None, None]
+    return dataset(pixels.astype(np.uint8), labels.tolist(), classes, mean=0.4, std=0.3)
+
+
+def problem(data: Dataset, parts: Sequence[Sequence[int]], **sections: Mapping[str, Any]) -> Problem:
+    """A problem with a given partition; keyword arguments are config sections."""
+    raw: dict[str, dict[str, Any]] = {name: dict(values) for name, values in sections.items()}
+    raw["partition"] = {"name": "iid", "clients": len(parts), "min_batches": 0, **raw.get("partition", {})}
+    prepared = prepare(Experiment.from_dict(raw), data)
+    return replace(prepared, partition=Partition.of([list(part) for part in parts]))
+
+
+class Watching:
+    """A serial engine that hands every answer of a client to ``look`` before passing on what that returns."""
+
+    def __init__(self, problem: Problem, look: Callable[[ClientResult], ClientResult | Any]) -> None:
+        self._inner = SerialEngine(problem)
+        self._look = look
+
+    def map(self, jobs: Sequence[Any]) -> Iterator[Any]:
+        for job, answer in zip(jobs, self._inner.map(jobs), strict=True):
+            if isinstance(job, ClientJob):
+                result, state = answer
+                seen = self._look(result)
+                yield (seen, state) if isinstance(seen, ClientResult) else seen
+            else:
+                yield answer
+
+
+def spoiled(result: ClientResult, value: float = float("nan"), name: str = "update") -> ClientResult:
+    """The same answer with one number of one uploaded tensor replaced."""
+    payload = dict(result.contribution.payload)
+    tensor = payload[name].clone()
+    tensor.view(-1)[0] = value
+    payload[name] = tensor
+    return replace(result, contribution=replace(result.contribution, payload=payload))
+
+
+def same_bits(a: Tensor, b: Tensor) -> bool:
+    """Equal to the bit, NaN and the sign of zero included."""
+    if a.dtype != b.dtype or a.shape != b.shape:
+        return False
+    return a.detach().contiguous().numpy().tobytes() == b.detach().contiguous().numpy().tobytes()
+
+
+def flat(*values: float) -> Tensor:
+    """A float32 vector."""
+    return torch.tensor(values, dtype=torch.float32)
