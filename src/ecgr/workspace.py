@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ecgr.config import Experiment
-from ecgr.data import Dataset, Partition, stratified, top_up
+from ecgr.data import Dataset, Partition
+from ecgr.dealing import chosen_share, deal
 from ecgr.errors import ConfigError
-from ecgr.streams import stream, torch_seed
+from ecgr.streams import torch_seed
 from ecgr.vectors import ParamSpec
 
 
@@ -102,8 +103,7 @@ def _opened(images: Tensor | MappedFile) -> Tensor:
 
 def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Problem:
     """Take the experiment's share of ``dataset``, deal it out, and refuse what could not be trained."""
-    seed = experiment.run.seed
-    dataset = stratified(dataset, experiment.data.fraction, stream(seed, "fraction"))
+    dataset = chosen_share(experiment, dataset)
     problem = Problem(
         experiment=experiment,
         train_images=_handle(dataset.train.images),
@@ -118,37 +118,6 @@ def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Pr
     )
     _check_single_sample_batches(problem)
     return problem
-
-
-def deal(experiment: Experiment, dataset: Dataset) -> Partition:
-    """The experiment's partition of the training samples, nobody poorer than its rule allows."""
-    settings, samples = experiment.partition, len(dataset.train)
-    if settings.clients > samples:
-        raise ConfigError(
-            f"partition.clients: {settings.clients} clients cannot share {samples} training samples"
-        )
-    if settings.file is not None:
-        from ecgr.data.partition import load_partition
-
-        partition = load_partition(Path(settings.file), samples)
-        if len(partition) != settings.clients:
-            raise ConfigError(
-                f"partition.file: {settings.file} deals to {len(partition)} clients, not {settings.clients}"
-            )
-    else:
-        rng = stream(experiment.run.seed, "partition")
-        partition = experiment.partitioner(dataset.train.labels, settings.clients, rng)
-        minimum = settings.min_batches * experiment.federation.batch_size
-        partition = top_up(partition, minimum, stream(experiment.run.seed, "top-up"))
-    empty = [client for client, size in enumerate(partition.sizes()) if not size]
-    if empty and settings.empty == "error":
-        raise ConfigError(
-            f"partition: client {empty[0]} has no data ({len(empty)} such of {len(partition)});"
-            ' raise partition.min_batches or set partition.empty = "skip"'
-        )
-    if len(empty) == len(partition):
-        raise ConfigError("partition: no client has any data")
-    return partition
 
 
 def build_model(problem: Problem) -> nn.Module:

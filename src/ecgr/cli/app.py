@@ -8,7 +8,7 @@ import click
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import listing, running, sweeping
+from ecgr.cli import data, listing, running, sweeping
 from ecgr.cli.console import complain
 from ecgr.errors import EcgrError
 
@@ -25,6 +25,8 @@ app = typer.Typer(
 app.command("run")(running.run_command)
 app.command("compare")(sweeping.compare_command)
 app.command("sweep")(sweeping.sweep_command)
+app.command("partition")(data.partition_command)
+app.add_typer(data.data_app, name="data")
 app.command("list")(listing.list_command)
 
 
@@ -51,19 +53,20 @@ def main() -> NoReturn:
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         code = app(args=arguments, standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
-    except EcgrError as error:
-        complain(*str(error).splitlines())
-        code = error.exit_code
-    except click.ClickException as error:
-        complain(f"{error.format_message().rstrip('.')}; see `ecgr --help`")
-        code = 2
-    except (KeyboardInterrupt, click.Abort):
-        complain("interrupted; the same command with --resume goes on from the last finished round")
-        code = INTERRUPTED
-    except Exception as error:
-        complain(f"unexpected {type(error).__name__}: {error}; this is a bug, --debug shows where")
-        code = 1
-    if debug:
-        traceback.print_exc()
-    sys.exit(code)
+    except (Exception, KeyboardInterrupt) as error:
+        if debug:
+            traceback.print_exc()
+        lines, code = _explained(error)
+        complain(*lines)
+    sys.exit(code if isinstance(code, int) else 0)
+
+
+def _explained(error: BaseException) -> tuple[list[str], int]:
+    """What to say about an error, and the exit code."""
+    if isinstance(error, EcgrError):
+        return str(error).splitlines(), error.exit_code
+    if isinstance(error, click.ClickException):
+        return [f"{error.format_message().rstrip('.')}; see `ecgr --help`"], 2
+    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+        return ["interrupted; the same command, `ecgr run` with --resume, goes on from the last round"], INTERRUPTED
+    return [f"unexpected {type(error).__name__}: {error}; this is a bug, --debug shows where"], 1

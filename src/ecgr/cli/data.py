@@ -1,0 +1,106 @@
+"""`ecgr data` and `ecgr partition`: what there is to train on, and who gets what."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from ecgr.cli.console import out, print_json
+from ecgr.cli.options import Json, Set, overrides
+from ecgr.config import load, presets
+from ecgr.data import save_partition
+from ecgr.data.fetch import fetch
+from ecgr.data.verify import available, verify
+from ecgr.dealing import chosen_share, deal
+
+Root = Annotated[str | None, typer.Option("--root", help="Where data sets lie; $ECGR_DATA by default.")]
+
+data_app = typer.Typer(help="Which data sets are there, whole and unaltered; get those that are not.", no_args_is_help=True)
+
+
+@data_app.command("list")
+def list_command(as_json: Json = False) -> None:
+    """Show every data set and where it was found."""
+    rows = available()
+    if as_json:
+        print_json([asdict(row) for row in rows])
+        return
+    table = Table("name", "what", "where", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(row.name, row.description, row.place or "not found")
+    out.print(table)
+
+
+@data_app.command("verify")
+def verify_command(
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets; all that are there by default.")] = None,
+    root: Root = None,
+    as_json: Json = False,
+) -> None:
+    """Read whole data sets: damage ends with exit code 3; other counts or bytes than the official ones are said."""
+    chosen = names or [row.name for row in available() if row.place is not None]
+    reports = [verify(name, root) for name in chosen]
+    if as_json:
+        print_json([{**asdict(report), "counts": dict(report.counts)} for report in reports])
+        return
+    for report in reports:
+        counts = " + ".join(f"{count:,} {split}" for split, count in report.counts.items())
+        out.print(f"{report.name}: {'; '.join(report.details)} ({counts})", markup=False, soft_wrap=True)
+
+
+@data_app.command("fetch")
+def fetch_command(names: Annotated[list[str], typer.Argument(help="Data sets to get.")], root: Root = None) -> None:
+    """Download data sets, checked against their known hashes before they are put into place."""
+    for name in names:
+        folder = fetch(name, root)
+        out.print(f"{name}: {folder}", markup=False, soft_wrap=True)
+
+
+def partition_command(
+    experiment: Annotated[
+        str | None, typer.Argument(metavar="[PRESET or FILE]", help="By default the preset for --data.")
+    ] = None,
+    data: Annotated[str | None, typer.Option("--data", help="Data set.")] = None,
+    clients: Annotated[int | None, typer.Option("--clients", help="How many clients.")] = None,
+    alpha: Annotated[float | None, typer.Option("--alpha", help="Concentration of the Dirichlet draw.")] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Seed.")] = None,
+    settings: Set = None,
+    save: Annotated[Path | None, typer.Option("--save", help="Write the partition for partition.file.")] = None,
+    picture: Annotated[Path | None, typer.Option("--picture", help="PNG, PDF or SVG; partition.png by default.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show who gets what: a table and a picture."""
+    given = {"data.name": data, "partition.clients": clients, "partition.alpha": alpha, "run.seed": seed}
+    changes = {key: value for key, value in given.items() if value is not None} | overrides(settings)
+    chosen = load(experiment or _preset_for(str(changes.get("data.name", "digits"))), changes)
+    dataset = chosen_share(chosen, chosen.source.load())
+    partition = deal(chosen, dataset)
+    counts = partition.histogram(dataset.train.labels, len(dataset.classes))
+    batch = chosen.federation.batch_size
+    rows = [
+        {"client": client, "samples": int(n.sum()), "classes": int((n > 0).sum()), "batches": -(-int(n.sum()) // batch)}
+        for client, n in enumerate(counts)
+    ]
+    if save is not None:
+        save_partition(save, partition, len(dataset.train))
+    if picture is not None or not as_json:
+        from ecgr.report.partition_picture import draw_partition
+
+        name = chosen.to_dict()["data"]["name"]
+        draw_partition(counts, dataset.classes, picture or Path("partition.png"), f"{name}, seed {chosen.run.seed}")
+    if as_json:
+        print_json({"clients": rows})
+        return
+    table = Table("client", "samples", "classes", "batches", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*map(str, row.values()))
+    out.print(table)
+    out.print(f"{sum(r['samples'] for r in rows):,} of {len(dataset.train):,} samples dealt; {picture or 'partition.png'}")
+
+
+def _preset_for(data: str) -> str | dict[str, Any]:
+    """The settings that go with a data set: batch size decides how poor a client may be."""
+    names = [name for name in ("quickstart" if data == "digits" else "", f"paper/{data}") if name in presets()]
+    return names[0] if names else {}

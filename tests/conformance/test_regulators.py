@@ -1,0 +1,207 @@
+"""Every entry of REGULATORS: pure, finite on anything, norm-preserving. A new entry is tested by existing."""
+
+import pickle
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from support.stepsets import ALL, GENERIC, Steps, make, seeds
+
+from ecgr import Recorder
+from ecgr.geometry import Geometry, Regulation
+from ecgr.regulators import REGULATORS, Regulator
+from ecgr.schema import parameters_of
+
+NOT_SCALE_FREE = {"random_half"}  # draws from the bytes of the matrix: pure, but another scale is another draw
+
+every = pytest.mark.parametrize("name", sorted(REGULATORS))
+
+
+def variants(name: str) -> list[Regulator]:
+    """The entry with its defaults, and with each end of every share it takes."""
+    entry = REGULATORS[name]
+    made = [entry()]
+    parameters = parameters_of(entry)
+    if "beta" in parameters:
+        made += [entry(beta=0.0), entry(beta=0.5), entry(beta=1.0)]
+    if "keep" in parameters:
+        made += [entry(keep=0.01), entry(keep=1.0)]
+    return made
+
+
+def geometry(steps: Steps, previous: bool = False) -> Geometry:
+    seen = torch.from_numpy(steps @ np.ones(steps.shape[1])) if previous else None
+    return Geometry(gram=torch.from_numpy(steps @ steps.T), previous=seen)
+
+
+def check_shape(regulation: Regulation, T: int) -> None:
+    assert regulation.coefficients.shape == (T,)
+    assert regulation.coefficients.dtype == torch.float64
+    assert torch.isfinite(regulation.coefficients).all()
+    assert regulation.kept
+    assert len(set(regulation.kept)) == len(regulation.kept)
+    assert all(isinstance(i, int) and 0 <= i < T for i in regulation.kept)
+    assert all(isinstance(v, float) and np.isfinite(v) for v in regulation.metrics.values())
+
+
+@every
+@given(
+    kind=st.sampled_from(sorted(ALL)),
+    seed=seeds,
+    T=st.integers(1, 30),
+    d=st.integers(1, 10),
+    previous=st.booleans(),
+)
+def test_finite_and_well_formed_on_any_set(
+    name: str, kind: str, seed: int, T: int, d: int, previous: bool
+) -> None:
+    for regulator in variants(name):
+        check_shape(regulator(geometry(make(kind, seed, T, d), previous)), T)
+
+
+@every
+@given(kind=st.sampled_from(sorted(GENERIC)), seed=seeds, T=st.integers(1, 30), d=st.integers(2, 10))
+def test_the_norm_of_the_plain_update_is_kept(name: str, kind: str, seed: int, T: int, d: int) -> None:
+    steps = make(kind, seed, T, d)
+    plain = float(np.linalg.norm(steps.sum(axis=0)))
+    for regulator in variants(name):
+        c = regulator(geometry(steps)).coefficients
+        gram = torch.from_numpy(steps @ steps.T)
+        assert float(c @ gram @ c) ** 0.5 == pytest.approx(plain, rel=1e-9)
+        assert float(np.linalg.norm(c.numpy() @ steps)) == pytest.approx(plain, rel=1e-9)
+
+
+@every
+@given(kind=st.sampled_from(sorted(ALL)), seed=seeds, T=st.integers(1, 30), d=st.integers(1, 10))
+def test_no_set_makes_an_update_longer_than_the_plain_one(name: str, kind: str, seed: int, T: int, d: int) -> None:
+    """On sets that cancel the plain norm is rounding, so the bound is relative to the steps laid end to end."""
+    steps = make(kind, seed, T, d)
+    end_to_end = float(np.linalg.norm(steps, axis=1).sum())
+    plain = float(np.linalg.norm(steps.sum(axis=0)))
+    for regulator in variants(name):
+        c = regulator(geometry(steps)).coefficients.numpy()
+        assert abs(float(np.linalg.norm(c @ steps)) - plain) <= 1e-6 * end_to_end
+
+
+@every
+@pytest.mark.parametrize("step", [np.zeros((1, 3)), np.array([[1.0, -2.0, 0.5]]), np.array([[1e-30, 0.0, 0.0]])])
+def test_a_single_step_is_left_alone(name: str, step: Steps) -> None:
+    for regulator in variants(name):
+        assert regulator(geometry(step)).changes_nothing
+
+
+@every
+@pytest.mark.parametrize("T", [1, 2, 3, 8])
+def test_zero_steps_give_the_plain_update(name: str, T: int) -> None:
+    for regulator in variants(name):
+        regulation = regulator(geometry(np.zeros((T, 2))))
+        check_shape(regulation, T)
+        assert regulation.changes_nothing
+
+
+@every
+@pytest.mark.parametrize("T", [2, 3, 8])
+def test_repeated_steps_give_the_plain_update_whatever_is_kept(name: str, T: int) -> None:
+    """All steps equal g: any weighted sum has the direction g, and the norm is restored to T|g|."""
+    steps = np.tile(np.array([[0.3, -0.7, 0.2]]), (T, 1))
+    for regulator in variants(name):
+        c = regulator(geometry(steps)).coefficients.numpy()
+        np.testing.assert_allclose(c @ steps, steps.sum(axis=0), rtol=1e-9)
+
+
+@every
+@pytest.mark.parametrize("T", [2, 4, 9])
+def test_steps_that_cancel_give_an_update_of_nothing(name: str, T: int) -> None:
+    """g, -g, g, -g, … and a zero for odd T: the plain update is zero, and no regulator may blow rounding up."""
+    g = np.array([0.3, -0.7])
+    steps = np.array([g * (0 if i == T - 1 and T % 2 else (-1) ** i) for i in range(T)])
+    for regulator in variants(name):
+        regulation = regulator(geometry(steps))
+        check_shape(regulation, T)
+        np.testing.assert_allclose(regulation.coefficients.numpy() @ steps, [0, 0], atol=1e-6)
+
+
+@every
+@given(kind=st.sampled_from(sorted(ALL)), seed=seeds, T=st.integers(1, 30), d=st.integers(1, 10))
+def test_a_regulator_is_a_pure_function(name: str, kind: str, seed: int, T: int, d: int) -> None:
+    """The same input gives the same output, also from a copy that travelled, and the input is left alone."""
+    for regulator in variants(name):
+        given_geometry = geometry(make(kind, seed, T, d))
+        before = given_geometry.gram.clone()
+        first = regulator(given_geometry)
+        second = pickle.loads(pickle.dumps(regulator))(geometry(make(kind, seed, T, d)))
+        assert torch.equal(first.coefficients, second.coefficients)
+        assert first.kept == second.kept
+        assert first.metrics == second.metrics
+        assert torch.equal(given_geometry.gram, before)
+
+
+@pytest.mark.parametrize("name", sorted(set(REGULATORS) - NOT_SCALE_FREE))
+@given(
+    kind=st.sampled_from(sorted(ALL)),
+    seed=seeds,
+    T=st.integers(1, 30),
+    d=st.integers(1, 10),
+    power=st.integers(-40, 40),
+)
+def test_the_coefficients_do_not_depend_on_the_scale_of_the_steps(
+    name: str, kind: str, seed: int, T: int, d: int, power: int
+) -> None:
+    """Multiplying by a power of two is exact, so coefficients and choice have to be equal to the bit."""
+    steps = make(kind, seed, T, d)
+    for regulator in variants(name):
+        one, other = regulator(geometry(steps)), regulator(geometry(steps * 2.0**power))
+        assert one.kept == other.kept
+        assert torch.equal(one.coefficients, other.coefficients)
+
+
+@every
+def test_beta_one_changes_nothing_at_all(name: str) -> None:
+    if "beta" not in parameters_of(REGULATORS[name]):
+        assert name in {"none", "bherd"} or REGULATORS[name]()
+        return
+    for kind in ALL:
+        assert REGULATORS[name](beta=1.0)(geometry(make(kind, 11, 9, 4))).changes_nothing
+
+
+@every
+def test_an_entry_is_frozen_hashable_and_equal_to_its_copy(name: str) -> None:
+    for regulator in variants(name):
+        copy = pickle.loads(pickle.dumps(regulator))
+        assert copy == regulator
+        assert hash(copy) == hash(regulator)
+        for field in parameters_of(REGULATORS[name]):
+            with pytest.raises((FrozenInstanceError, AttributeError)):
+                setattr(regulator, field, 0.5)
+
+
+@every
+@pytest.mark.parametrize("bad", [-0.1, 1.1, float("nan"), float("inf"), "0.5", True, None])
+def test_a_share_outside_its_range_is_refused_on_construction(name: str, bad: Any) -> None:
+    for field in {"beta", "keep"} & set(parameters_of(REGULATORS[name])):
+        with pytest.raises(ValueError, match=field):
+            REGULATORS[name](**{field: bad})
+
+
+@every
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_through_the_recorder_the_norm_is_kept_and_the_plain_update_with_one_step(name: str, momentum: float) -> None:
+    for steps in (1, 2, 7):
+        torch.manual_seed(0)
+        model = torch.nn.Sequential(torch.nn.Linear(5, 7), torch.nn.Tanh(), torch.nn.Linear(7, 2))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=momentum)
+        with Recorder(model, optimizer) as recorder:
+            for i in range(steps):
+                optimizer.zero_grad()
+                x = torch.linspace(-1, 1, 20).view(4, 5) * (i + 1)
+                torch.nn.functional.cross_entropy(model(x), torch.tensor([0, 1, i % 2, 1])).backward()  # type: ignore[no-untyped-call]
+                optimizer.step()
+        for regulator in variants(name):
+            update = recorder.regulated(regulator)
+            assert float(update.flat.norm()) == pytest.approx(float(recorder.plain.norm()), rel=1e-5)
+            if steps == 1:
+                assert torch.equal(update.flat, recorder.plain)
