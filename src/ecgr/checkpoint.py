@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ecgr.errors import IntegrityError
 from ecgr.files import flush_directory, write_atomically
-from ecgr.record import to_json
+from ecgr.record import Position, to_json
 from ecgr.simulation import Snapshot
 
 GENERATIONS = 2
@@ -23,19 +23,21 @@ GENERATIONS = 2
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Restored:
-    """A checkpoint that was read back, and the damaged ones that were passed over."""
+    """A checkpoint that was read back, where the record stood, and the damaged ones that were passed over."""
 
     snapshot: Snapshot
+    position: Position
     damaged: tuple[str, ...]
 
 
-def save_checkpoint(directory: Path, snapshot: Snapshot) -> None:
+def save_checkpoint(directory: Path, snapshot: Snapshot, position: Position) -> None:
     """Write one generation and remove those beyond the last two."""
     directory.mkdir(exist_ok=True)
     content = save(_to_tensors(snapshot))
     tensor_path, manifest_path = _paths(directory, snapshot.rounds)
     write_atomically(tensor_path, content)
-    manifest = to_json({"rounds": snapshot.rounds, "sha256": sha256(content).hexdigest()})
+    digest = sha256(content).hexdigest()
+    manifest = to_json({"rounds": snapshot.rounds, "sha256": digest, "record": position._asdict()})
     write_atomically(manifest_path, sha256(manifest).hexdigest().encode() + b"\n" + manifest)
     for rounds in _generations(directory)[:-GENERATIONS]:
         for path in reversed(_paths(directory, rounds)):
@@ -48,21 +50,20 @@ def save_checkpoint(directory: Path, snapshot: Snapshot) -> None:
 def load_checkpoint(directory: Path) -> Restored | None:
     """The newest whole generation; None if there never was one; `IntegrityError` if all are damaged."""
     damaged: list[str] = []
-    for rounds in reversed(_generations(directory)):
+    newest: tuple[Snapshot, Position] | None = None
+    for rounds in _generations(directory):
         try:
-            snapshot = _load(directory, rounds)
+            newest = _load(directory, rounds)
         except IntegrityError as error:
             damaged.append(str(error))
-            continue
-        return Restored(snapshot, tuple(damaged))
+    if newest is not None:
+        return Restored(*newest, tuple(damaged))
     if damaged:
-        raise IntegrityError(
-            f"no checkpoint is whole: {'; '.join(damaged)}; start the run anew in another directory"
-        )
+        raise IntegrityError(f"no checkpoint is whole: {'; '.join(damaged)}; start the run anew in another directory")
     return None
 
 
-def _load(directory: Path, rounds: int) -> Snapshot:
+def _load(directory: Path, rounds: int) -> tuple[Snapshot, Position]:
     tensor_path, manifest_path = _paths(directory, rounds)
     try:
         digest, _, body = manifest_path.read_bytes().partition(b"\n")
@@ -74,7 +75,7 @@ def _load(directory: Path, rounds: int) -> Snapshot:
     manifest = json.loads(body)
     if sha256(content).hexdigest() != manifest["sha256"]:
         raise IntegrityError(f"{tensor_path}: was altered or cut short")
-    return _from_tensors(load(content), manifest["rounds"])
+    return _from_tensors(load(content), manifest["rounds"]), Position(**manifest["record"])
 
 
 def _paths(directory: Path, rounds: int) -> tuple[Path, Path]:
@@ -94,11 +95,7 @@ def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
         "server": snapshot.server,
         **{f"client.{client}": state for client, state in snapshot.clients.items()},
     }
-    return {
-        f"{part}/{name}": tensor.contiguous()
-        for part, state in parts.items()
-        for name, tensor in state.items()
-    }
+    return {f"{part}/{name}": tensor.contiguous() for part, state in parts.items() for name, tensor in state.items()}
 
 
 def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
@@ -106,9 +103,7 @@ def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
         parts.setdefault(part, {})[name] = tensor
-    clients = {
-        int(part.removeprefix("client.")): s for part, s in parts.items() if part.startswith("client.")
-    }
+    clients = {int(part.removeprefix("client.")): s for part, s in parts.items() if part.startswith("client.")}
     return Snapshot(
         rounds=rounds,
         params=parts["params"][""],

@@ -177,10 +177,7 @@ def load(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
 def read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     """The nested dict behind a preset's name, a TOML file or a dict, not yet checked."""
     if isinstance(source, Mapping):
-        return {
-            section: dict(values) if isinstance(values, Mapping) else values
-            for section, values in source.items()
-        }
+        return {section: dict(values) if isinstance(values, Mapping) else values for section, values in source.items()}
     path = _find(source)
     if path.stat().st_size > MAX_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_BYTES:,} bytes; a config is a page, not a data file")
@@ -198,9 +195,7 @@ def read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
 def presets() -> dict[str, Path]:
     """The named experiments that come with the package."""
     folder = PACKAGED if PACKAGED.is_dir() else CHECKED_OUT
-    return {
-        path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))
-    }
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
 
 
 def _find(source: str | Path) -> Path:
@@ -250,9 +245,7 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
             if chosen not in section.table:
                 found.append(unknown(f"{name}.name", str(chosen), section.table, kind=section.kind))
                 continue
-        found += [
-            _unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)
-        ]
+        found += [_unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)]
         parts = ([section.table[chosen]] if section.table and chosen else []) + (
             [section.settings] if section.settings else []
         )

@@ -17,9 +17,7 @@ def deal(experiment: Experiment, dataset: Dataset) -> Partition:
     """The experiment's partition of the training samples, nobody poorer than its rule allows."""
     settings, samples = experiment.partition, len(dataset.train)
     if settings.clients > samples:
-        raise ConfigError(
-            f"partition.clients: {settings.clients} clients cannot share {samples} training samples"
-        )
+        raise ConfigError(f"partition.clients: {settings.clients} clients cannot share {samples} training samples")
     if settings.file is not None:
         partition = load_partition(Path(settings.file), samples)
         if len(partition) != settings.clients:

@@ -18,9 +18,7 @@ def write_atomically(path: Path, content: bytes) -> None:
         flush_directory(path.parent)
     except OSError as error:
         temporary.unlink(missing_ok=True)
-        raise EnvironmentFault(
-            f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}"
-        ) from None
+        raise EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}") from None
 
 
 def append_durably(path: Path, content: bytes) -> None:
@@ -31,9 +29,7 @@ def append_durably(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise EnvironmentFault(
-            f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}"
-        ) from None
+        raise EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}") from None
 
 
 def flush_directory(directory: Path) -> None:

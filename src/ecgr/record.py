@@ -14,6 +14,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ecgr.errors import DataError
+from ecgr.errors import DataError, IntegrityError
 from ecgr.files import append_durably, write_atomically
 
 FORMAT = 1
@@ -124,27 +125,47 @@ class RunRecord:
         return unpack_kept(arrays)
 
 
+class Position(NamedTuple):
+    """How far ``rounds.jsonl`` goes, and the hash of all up to there."""
+
+    bytes: int
+    sha256: str
+
+
 class RunWriter:
     """Appends to a run directory; every method leaves a record that can be read."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
         self._kept: list[Kept] = []
+        self._bytes = 0
+        self._hash = sha256()
+
+    @property
+    def position(self) -> Position:
+        """Where the record stands."""
+        return Position(self._bytes, self._hash.hexdigest())
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
         """Start a record: run.json."""
         write_atomically(self.directory / "run.json", to_json({"format": FORMAT, **manifest}, indent=2))
 
-    def rewind(self, rounds: int) -> None:
-        """Forget what was recorded after ``rounds`` rounds, to go on from there."""
-        record = RunRecord(self.directory)
-        rows = record.rounds[:rounds]
-        write_atomically(self.directory / "rounds.jsonl", b"".join(to_json(row) + b"\n" for row in rows))
-        self._kept = [entry for entry in record.kept() if entry.round <= rounds]
+    def rewind(self, position: Position, rounds: int) -> None:
+        """Forget what was recorded after ``position``, where ``rounds`` rounds were done, to go on from there."""
+        path = self.directory / "rounds.jsonl"
+        content = path.read_bytes()[: position.bytes] if path.exists() else b""
+        if sha256(content).hexdigest() != position.sha256:
+            raise IntegrityError(f"{path}: was altered since the checkpoint; start the run anew in another directory")
+        self._bytes, self._hash = len(content), sha256(content)
+        write_atomically(path, content)
+        self._kept = [entry for entry in RunRecord(self.directory).kept() if entry.round <= rounds]
 
     def append(self, row: Mapping[str, Any], kept: Sequence[Kept]) -> None:
         """Add one round."""
-        append_durably(self.directory / "rounds.jsonl", to_json(row) + b"\n")
+        line = to_json(row) + b"\n"
+        append_durably(self.directory / "rounds.jsonl", line)
+        self._bytes += len(line)
+        self._hash.update(line)
         if kept:
             self._kept.extend(kept)
             buffer = BytesIO()
@@ -181,9 +202,7 @@ def unpack_kept(arrays: Mapping[str, NDArray[Any]]) -> list[Kept]:
     starts, stops = arrays["offset"][:-1], arrays["offset"][1:]
     return [
         Kept(int(r), int(c), int(t), tuple(arrays["kept"][start:stop].tolist()))
-        for r, c, t, start, stop in zip(
-            arrays["round"], arrays["client"], arrays["steps"], starts, stops, strict=True
-        )
+        for r, c, t, start, stop in zip(arrays["round"], arrays["client"], arrays["steps"], starts, stops, strict=True)
     ]
 
 

@@ -63,9 +63,7 @@ class Recorder:
         spec: the layout of the recorded vector, where it is to differ from the model's trainable parameters.
     """
 
-    def __init__(
-        self, model: nn.Module, optimizer: Optimizer, *, store: str = "dense", spec: ParamSpec | None = None
-    ):
+    def __init__(self, model: nn.Module, optimizer: Optimizer, *, store: str = "dense", spec: ParamSpec | None = None):
         if store not in STORES:
             raise ValueError(f"unknown store {store!r}; there are: {', '.join(STORES)}")
         self._model = model
@@ -111,9 +109,7 @@ class Recorder:
         holds, with the metric ``unregulated = 1``, for steps that hold NaN or infinities: there is nothing to weigh.
         """
         if not self.steps:
-            raise RuntimeError(
-                "no optimiser step was recorded; train inside the `with Recorder(...)` block first"
-            )
+            raise RuntimeError("no optimiser step was recorded; train inside the `with Recorder(...)` block first")
         gram = self._store.gram()
         if torch.isfinite(gram).all():
             direction = None if previous is None else self._store.project(previous)

@@ -52,12 +52,12 @@ def run(
     directory = Path(out)
     refuse_foreign(directory, resume)
     # Everything that can be wrong with the data or the partition is found before anything is written.
+    dataset = experiment.source.load()
     from ecgr.workspace import prepare  # loads torch
 
-    dataset = experiment.source.load()
     problem = prepare(experiment, dataset, device)
     for note in dataset.notes:
-        (warn or _ignore)(f"data: {note}")
+        (warn or _ignore)(f"note: data is {note}")
     with locked(directory):
         refuse_foreign(directory, resume)
         if not (resume and RunRecord.is_run(directory) and _continues(directory, problem, dataset)):
@@ -72,9 +72,7 @@ def refuse_foreign(directory: Path, resume: bool) -> None:
     if RunRecord.is_run(directory):
         if not resume:
             state = "a finished" if RunRecord(directory).finished else "an unfinished"
-            raise ConfigError(
-                f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it"
-            )
+            raise ConfigError(f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it")
     elif directory.is_dir() and any(path.name not in {".lock", ".holder"} for path in directory.iterdir()):
         raise ConfigError(f"--out: {directory} is not empty and holds no run; give another --out")
 
@@ -89,9 +87,7 @@ def locked(directory: Path) -> Iterator[None]:
     except Timeout:
         holder = directory / ".holder"
         who = f"process {holder.read_text().strip()}" if holder.exists() else "another process"
-        raise EnvironmentFault(
-            f"{directory} is in use by {who}; wait for it, or give another --out"
-        ) from None
+        raise EnvironmentFault(f"{directory} is in use by {who}; wait for it, or give another --out") from None
     except OSError as error:
         raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
     try:
@@ -119,13 +115,13 @@ def _play(
     checkpoints = directory / "checkpoint"
     restored = load_checkpoint(checkpoints)
     if restored is None:
-        snapshot = start(problem)
+        snapshot, position = start(problem), writer.position
         writer.begin(_manifest(problem, dataset))
     else:
-        snapshot = restored.snapshot
+        snapshot, position = restored.snapshot, restored.position
         for line in restored.damaged:
-            warn(f"passed over a damaged checkpoint: {line}")
-    writer.rewind(snapshot.rounds)
+            warn(f"note: passed over a damaged checkpoint: {line}")
+    writer.rewind(position, snapshot.rounds)
     for row in RunRecord(directory).rounds:
         watch(row)
     every, total = problem.experiment.run.checkpoint_every, problem.experiment.federation.rounds
@@ -134,7 +130,7 @@ def _play(
             snapshot = outcome.snapshot
             writer.append(outcome.row, outcome.kept)
             if snapshot.rounds % every == 0 or snapshot.rounds == total:
-                save_checkpoint(checkpoints, snapshot)
+                save_checkpoint(checkpoints, snapshot, writer.position)
             watch(outcome.row)
     writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
 

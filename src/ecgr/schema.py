@@ -69,25 +69,19 @@ def describe(field: FieldInfo) -> str:
     'a number, at least 0, at most 1'
     """
     annotation: Any = field.annotation
-    options = (
-        [a for a in get_args(annotation) if a is not type(None)] if _is_optional(annotation) else [annotation]
-    )
+    options = [a for a in get_args(annotation) if a is not type(None)] if _is_optional(annotation) else [annotation]
     words, metadata = [], list(field.metadata)
     for option in options:
         inner = option
         if hasattr(option, "__metadata__"):
             inner = get_args(option)[0]
-            metadata += [
-                bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry])
-            ]
+            metadata += [bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry])]
         if get_origin(inner) is Literal:
             words.append("one of: " + ", ".join(str(choice).lower() for choice in get_args(inner)))
         else:
             words.append(_TYPE_NAMES.get(inner, str(inner)))
     for attribute, phrase in _BOUNDS:
-        words += [
-            f"{phrase} {getattr(m, attribute)}" for m in metadata if getattr(m, attribute, None) is not None
-        ]
+        words += [f"{phrase} {getattr(m, attribute)}" for m in metadata if getattr(m, attribute, None) is not None]
     words += [
         "only letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 of them"
         for m in metadata

@@ -59,9 +59,7 @@ def start(problem: Problem) -> Snapshot:
     model = build_model(problem)
     spec = _spec(problem)
     params = spec.read(model)
-    return Snapshot(
-        0, params, read_buffers(model, spec), problem.experiment.algorithm.init_server(params), {}
-    )
+    return Snapshot(0, params, read_buffers(model, spec), problem.experiment.algorithm.init_server(params), {})
 
 
 def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
@@ -161,9 +159,7 @@ def _jobs(problem: Problem, snapshot: Snapshot, lr: float) -> Iterator[ClientJob
     server = algorithm.broadcast(snapshot.server)
     for client in participants(problem, snapshot.rounds):
         state = snapshot.clients.get(client) or algorithm.init_client(snapshot.params)
-        yield ClientJob(
-            client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state
-        )
+        yield ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state)
 
 
 def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult]) -> tuple[Tensor, State]:

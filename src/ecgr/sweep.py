@@ -80,7 +80,9 @@ def plan(variants: Iterable[Experiment], directory: Path) -> list[Planned]:
     planned: dict[str, Planned] = {}
     for experiment in variants:
         config = experiment.to_dict()
-        name = f"{config['algorithm']['name']}-{config['regulator']['name']}-seed{experiment.run.seed}-{experiment.key()}"
+        name = (
+            f"{config['algorithm']['name']}-{config['regulator']['name']}-seed{experiment.run.seed}-{experiment.key()}"
+        )
         planned[name] = Planned(experiment, directory / "runs" / name)
     return list(planned.values())
 
@@ -100,8 +102,8 @@ def execute(
     with ProcessPool(_ready, min(workers, len(left))) as pool:
         for planned, answer in zip(left, pool.map([RunJob(p, device) for p in left]), strict=True):
             if isinstance(answer, Lost):
-                answer = Failure(planned.name, answer.reason, exit_code=5)
-            if answer is not None:
+                failures.append(Failure(planned.name, answer.reason, exit_code=5))
+            elif answer is not None:
                 failures.append(answer)
             if done is not None:
                 done(planned)
@@ -161,7 +163,9 @@ def paired(
     own = Experiment.from_dict(raw).to_dict()
     chosen = list(dict.fromkeys(["none", *(regulators or [own["regulator"]["name"]])]))
     if len(chosen) < 2:
-        raise ConfigError("--regulators: nothing to compare with none; give another, for example --regulators none,ecgr")
+        raise ConfigError(
+            "--regulators: nothing to compare with none; give another, for example --regulators none,ecgr"
+        )
     return [
         Experiment.from_dict(
             override(raw, {"algorithm.name": algorithm, "regulator.name": regulator, "run.seed": seed})

@@ -32,9 +32,7 @@ class MappedFile:
 
     def open(self) -> Tensor:
         """Map it into this process; copy-on-write, so that the file can never change."""
-        return torch.from_numpy(
-            np.memmap(self.path, self.dtype, mode="c", offset=self.offset, shape=self.shape)
-        )
+        return torch.from_numpy(np.memmap(self.path, self.dtype, mode="c", offset=self.offset, shape=self.shape))
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,9 +84,7 @@ class Workspace:
         as_weights = problem.experiment.run.buffers == "as_weights"
         self.spec = ParamSpec.of(self.model, buffers_as_weights=as_weights)
         scale = torch.tensor([1 / (255 * s) for s in problem.std], device=self.device)
-        shift = torch.tensor(
-            [m / s for m, s in zip(problem.mean, problem.std, strict=True)], device=self.device
-        )
+        shift = torch.tensor([m / s for m, s in zip(problem.mean, problem.std, strict=True)], device=self.device)
         self._scale, self._shift = scale.view(1, -1, 1, 1), shift.view(1, -1, 1, 1)
 
     def normalised(self, images: Tensor) -> Tensor:
@@ -147,9 +143,7 @@ def _check_single_sample_batches(problem: Problem) -> None:
     federation = problem.experiment.federation
     sizes = problem.partition.sizes()
     lonely = [
-        client
-        for client, n in enumerate(sizes)
-        if 1 in batch_sizes(n, federation.batch_size, federation.last_batch)
+        client for client, n in enumerate(sizes) if 1 in batch_sizes(n, federation.batch_size, federation.last_batch)
     ]
     if not lonely:
         return
@@ -159,12 +153,10 @@ def _check_single_sample_batches(problem: Problem) -> None:
         model(torch.zeros(1, *shape[1:]))
     except ValueError as error:
         advice = (
-            'set federation.last_batch = "merge" or "drop"'
-            if sizes[lonely[0]] > 1
-            else "raise partition.min_batches"
+            'set federation.last_batch = "merge" or "drop"' if sizes[lonely[0]] > 1 else "raise partition.min_batches"
         )
         raise ConfigError(
-            f"federation.batch_size: client {lonely[0]} ({sizes[lonely[0]]} samples) would end on a single-sample batch,"
+            f"federation.batch_size: client {lonely[0]} ({sizes[lonely[0]]} samples) would end on a batch of one,"
             f" which this model's BatchNorm cannot take ({error}); {advice}"
         ) from None
 

@@ -104,6 +104,19 @@ def test_zero_steps_give_the_plain_update(name: str, T: int) -> None:
 
 
 @every
+def test_inner_products_near_the_largest_number_are_refused_or_weighed_but_never_give_nan(name: str) -> None:
+    """Entries are finite, but sums of them are not. (Float32 steps cannot get here; a matrix made by hand can.)"""
+    gram = torch.full((4, 4), 1e308, dtype=torch.float64)
+    for regulator in variants(name):
+        try:
+            huge = Geometry(gram=gram)
+        except ValueError as error:
+            assert "gram" in str(error)
+        else:
+            check_shape(regulator(huge), 4)
+
+
+@every
 @pytest.mark.parametrize("T", [2, 3, 8])
 def test_repeated_steps_give_the_plain_update_whatever_is_kept(name: str, T: int) -> None:
     """All steps equal g: any weighted sum has the direction g, and the norm is restored to T|g|."""

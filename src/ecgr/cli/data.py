@@ -17,7 +17,9 @@ from ecgr.dealing import chosen_share, deal
 
 Root = Annotated[str | None, typer.Option("--root", help="Where data sets lie; $ECGR_DATA by default.")]
 
-data_app = typer.Typer(help="Which data sets are there, whole and unaltered; get those that are not.", no_args_is_help=True)
+data_app = typer.Typer(
+    help="Which data sets are there, whole and unaltered; get those that are not.", no_args_is_help=True
+)
 
 
 @data_app.command("list")
@@ -68,7 +70,9 @@ def partition_command(
     seed: Annotated[int | None, typer.Option("--seed", help="Seed.")] = None,
     settings: Set = None,
     save: Annotated[Path | None, typer.Option("--save", help="Write the partition for partition.file.")] = None,
-    picture: Annotated[Path | None, typer.Option("--picture", help="PNG, PDF or SVG; partition.png by default.")] = None,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="PNG, PDF or SVG; partition.png by default.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Show who gets what: a table and a picture."""
@@ -97,7 +101,9 @@ def partition_command(
     for row in rows:
         table.add_row(*map(str, row.values()))
     out.print(table)
-    out.print(f"{sum(r['samples'] for r in rows):,} of {len(dataset.train):,} samples dealt; {picture or 'partition.png'}")
+    out.print(
+        f"{sum(r['samples'] for r in rows):,} of {len(dataset.train):,} samples dealt; {picture or 'partition.png'}"
+    )
 
 
 def _preset_for(data: str) -> str | dict[str, Any]:

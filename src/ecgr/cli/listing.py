@@ -45,9 +45,7 @@ def list_command(as_json: Json = False) -> None:
         print_json({**rows, "presets": list(presets())})
         return
     for title, entries in rows.items():
-        table = Table(
-            "name", "what", "parameters", title=title, title_justify="left", box=None, pad_edge=False
-        )
+        table = Table("name", "what", "parameters", title=title, title_justify="left", box=None, pad_edge=False)
         for row in entries:
             table.add_row(str(row["name"]), str(row["what"]), ", ".join(row["parameters"]))
         out.print(table)

@@ -8,9 +8,7 @@ import typer
 
 from ecgr.errors import ConfigError
 
-ExperimentName = Annotated[
-    str, typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.")
-]
+ExperimentName = Annotated[str, typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a config key, e.g. regulator.beta=0.5."),
@@ -31,9 +29,7 @@ def overrides(assignments: list[str] | None) -> dict[str, Any]:
     for assignment in assignments or []:
         key, equals, value = assignment.partition("=")
         if not equals:
-            raise ConfigError(
-                f"--set: {assignment!r} does not fit; give KEY=VALUE, for example regulator.beta=0.5"
-            )
+            raise ConfigError(f"--set: {assignment!r} does not fit; give KEY=VALUE, for example regulator.beta=0.5")
         result[key.strip()] = parse_value(value.strip())
     return result
 

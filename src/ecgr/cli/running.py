@@ -1,7 +1,8 @@
 """`ecgr run`: one run."""
 
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -9,6 +10,9 @@ from ecgr.cli.console import complain, out, print_json
 from ecgr.cli.options import Device, ExperimentName, Json, Out, Set, Workers, overrides
 from ecgr.cli.progress import RoundProgress
 from ecgr.config import load
+from ecgr.errors import ConfigError
+from ecgr.schema import unknown
+from ecgr.tracking import TRACKERS, Tracker
 
 
 def run_command(
@@ -17,9 +21,8 @@ def run_command(
     out_dir: Out = None,
     workers: Workers = 1,
     device: Device = "cpu",
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with an interrupted run, or start it.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start it.")] = False,
+    log: Annotated[str | None, typer.Option("--log", help="Also write for a tracker: tensorboard.")] = None,
     as_json: Json = False,
 ) -> None:
     """Run one experiment."""
@@ -28,9 +31,13 @@ def run_command(
     chosen = load(experiment, overrides(settings))
     directory = out_dir or Path("runs") / (chosen.run.name or "run")
     with RoundProgress(chosen.run.name or "run", chosen.federation.rounds) as progress:
-        record = run(
-            chosen, directory, workers=workers, device=device, resume=resume, watch=progress, warn=complain
-        )
+        watchers: list[Tracker] = [progress, *_trackers(log, directory)]
+
+        def watch(row: Mapping[str, Any]) -> None:
+            for watcher in watchers:
+                watcher(row)
+
+        record = run(chosen, directory, workers=workers, device=device, resume=resume, watch=watch, warn=complain)
     last = record.rounds[-1]
     if as_json:
         summary = {name: last[name] for name in ("round", "accuracy", "loss", "train_loss", "worst_client")}
@@ -40,3 +47,11 @@ def run_command(
             f"accuracy {last['accuracy']:.4f}, loss {last['loss']:.4f} after {last['round']} rounds; {directory}",
             markup=False,
         )
+
+
+def _trackers(name: str | None, directory: Path) -> list[Tracker]:
+    if name is None:
+        return []
+    if name not in TRACKERS:
+        raise ConfigError(unknown("--log", name, TRACKERS, kind="tracker"))
+    return [TRACKERS[name](directory)]

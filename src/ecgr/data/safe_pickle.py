@@ -70,6 +70,22 @@ def _load_bytearray8(unpickler: Any) -> None:
     unpickler.append(unpickler.read(int.from_bytes(unpickler.read(8), "little")))
 
 
+def _with_plain_keys(opcode: bytes, keys: slice) -> Callable[[Any], None]:
+    """The base class's handler of ``opcode``, for keys that are quick to hash: nested tuples can take for ever."""
+    fill: Callable[[Any], None] = pickle._Unpickler.dispatch[opcode[0]]
+
+    def checked(unpickler: Any) -> None:
+        if not all(type(key) in (bytes, str) for key in unpickler.stack[keys]):
+            raise _Refused("has a dict with keys other than text")
+        fill(unpickler)
+
+    return checked
+
+
+def _no_sets(unpickler: Any) -> NoReturn:
+    raise _Refused("makes a set")
+
+
 class _Unpickler(pickle._Unpickler):
     """Resolves names in the table below, and nothing else."""
 
@@ -88,7 +104,16 @@ class _Unpickler(pickle._Unpickler):
         """Refuse: the registry of extensions belongs to the whole process."""
         raise _Refused(f"asks for extension {code}")
 
-    dispatch = {**pickle._Unpickler.dispatch, pickle.BYTEARRAY8[0]: _load_bytearray8}  # noqa: RUF012
+    dispatch = {  # noqa: RUF012
+        **pickle._Unpickler.dispatch,
+        pickle.BYTEARRAY8[0]: _load_bytearray8,
+        pickle.DICT[0]: _with_plain_keys(pickle.DICT, slice(0, None, 2)),
+        pickle.SETITEM[0]: _with_plain_keys(pickle.SETITEM, slice(-2, -1)),
+        pickle.SETITEMS[0]: _with_plain_keys(pickle.SETITEMS, slice(0, None, 2)),
+        pickle.EMPTY_SET[0]: _no_sets,
+        pickle.ADDITEMS[0]: _no_sets,
+        pickle.FROZENSET[0]: _no_sets,
+    }
 
 
 class _Admitted:

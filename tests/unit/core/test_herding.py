@@ -31,12 +31,12 @@ def assert_close(actual: Steps, expected: Steps, steps: Steps, tolerance: float 
     assert float(np.linalg.norm(actual - expected)) <= tolerance * max(scale, np.finfo(float).tiny)
 
 
-@settings(max_examples=250)
+@settings(max_examples=400)
 @given(kind=st.sampled_from(sorted({**GENERIC, **EXACT})), seed=seeds, T=st.integers(1, 24), d=st.integers(1, 12))
 def test_herd_equals_the_explicit_greedy_search_on_thousands_of_small_sets(
     kind: str, seed: int, T: int, d: int
 ) -> None:
-    """250 examples of 8 sets each: 2,000 sets, whole-number ones full of exact ties among them."""
+    """400 examples of 8 sets each: 3,200 sets, whole-number ones full of exact ties among them."""
     for offset in range(SETS_PER_EXAMPLE):
         # One dimension makes every real-valued set a set of near-ties in sign only; whole numbers cover it exactly.
         steps = make(kind, seed + offset, T, d if kind in EXACT else max(d, 2))
@@ -57,7 +57,7 @@ def test_herd_is_greedy_to_rounding_on_every_kind_of_set_and_for_every_count(
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=60)
 @given(
     kind=st.sampled_from(sorted({**GENERIC, **EXACT})),
     seed=seeds,
@@ -176,9 +176,3 @@ def test_herd_picks_different_steps_at_any_scale_that_float64_holds(scale: float
     gram = gram_of(make("drift", 1, 10, 4)) * scale
     assert herd(gram, 5) == herd(gram / scale, 5)
     assert len(set(herd(gram, 10))) == 10
-
-
-def test_herd_never_picks_a_step_twice_even_where_lengths_overflow() -> None:
-    """Inner products near the largest float64 are finite, but twice one is not; a step is still picked once."""
-    gram = torch.full((4, 4), 1e308, dtype=torch.float64)
-    assert sorted(herd(gram, 4)) == [0, 1, 2, 3]

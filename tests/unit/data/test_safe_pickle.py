@@ -74,7 +74,7 @@ def gadgets(canary: Path) -> dict[str, object]:
         "numpy load": Runs(np.load, "x.npy"),
         "codecs decode": {"data": Runs(__import__("_codecs").decode, b"x", "utf-8")},
         "encode in another encoding": {"data": Runs(__import__("_codecs").encode, "x", "rot13")},
-        "bytearray": {"data": bytearray(b"x")},
+        "number as key": {1: 2},
         "set": {"data": {1, 2}},
         "complex": {"data": 1j},
         "float array": {"data": np.zeros(3)},
@@ -86,7 +86,7 @@ def gadgets(canary: Path) -> dict[str, object]:
 
 
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
-@pytest.mark.parametrize("name", [name for name in gadgets(Path("x")) if name != "bytearray"])
+@pytest.mark.parametrize("name", gadgets(Path("x")))
 def test_a_pickle_that_wants_more_is_refused_and_nothing_runs(tmp_path: Path, name: str, protocol: int) -> None:
     canary = tmp_path / "canary"
     with pytest.raises(IntegrityError) as caught:
@@ -174,7 +174,6 @@ def test_whatever_the_bytes_are_the_answer_is_ours(
 NOT_A_BATCH = {
     "list": pickle.dumps([1]),
     "array": pickle.dumps(random_images(1, 2), 4),
-    "number as key": pickle.dumps({1: 2}),
     "array without content": RECONSTRUCT.join([b"(S'data'\n", b"(" + NDARRAY + b"(I0\ntS'b'\ntRd."]),
     "too few bytes": python2_pickle({"data": random_images(2, 3)}).replace(b"U\x06", b"U\x05", 1),
 }
@@ -215,15 +214,19 @@ def test_an_absurdly_large_file_is_not_even_begun(tmp_path: Path) -> None:
         read_pickle(source)
 
 
-def test_a_thing_nested_in_itself_a_thousandfold_costs_nothing(tmp_path: Path) -> None:
-    """Sixty tuples, each twice the one before: printed in full it would be 2**60 characters."""
+def test_a_thing_nested_in_itself_costs_nothing(tmp_path: Path) -> None:
+    """Sixty tuples, each twice the one before: to print or to hash it would take 2**60 steps."""
     laughs: object = "ha"
     for _ in range(60):
         laughs = (laughs, laughs)
-    with pytest.raises(IntegrityError):
-        read(tmp_path / "batch", pickle.dumps({"data": Runs(np.dtype, laughs)} if False else [Runs(os.system, laughs)], 4))
-    made = b"\x80\x02cnumpy\ndtype\n" + pickle.dumps(laughs, 2)[2:-1] + b"K\x00K\x01\x87R."
-    with pytest.raises(IntegrityError):
-        read(tmp_path / "batch", made)
-    with pytest.raises(DataError):
-        read(tmp_path / "batch", pickle.dumps({laughs: 1}, 4))
+    pickled = pickle.dumps(laughs, 2)[2:-1]
+    for content in (
+        b"\x80\x02cnumpy\ndtype\n" + pickled + b"K\x00K\x01\x87R.",
+        b"\x80\x02}" + pickled + b"K\x01s.",
+        b"\x80\x02}(" + pickled + b"K\x01u.",
+        b"\x80\x02(" + pickled + b"K\x01d.",
+        b"\x80\x04\x8f(" + pickled + b"\x90.",
+        b"\x80\x04(" + pickled + b"\x91.",
+    ):
+        with pytest.raises(IntegrityError):
+            read(tmp_path / "batch", content)

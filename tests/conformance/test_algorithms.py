@@ -1,0 +1,213 @@
+"""Every entry of ALGORITHMS with every regulator, through the one training loop. A new entry is tested by existing."""
+
+import pickle
+from collections.abc import Mapping
+from dataclasses import FrozenInstanceError
+from typing import Any
+
+import pytest
+import torch
+from support.problems import blobs, offer, problem, same_bits, small_net
+
+from ecgr.algorithms import ALGORITHMS, Algorithm, Contribution, Population, Trace
+from ecgr.client import ClientJob, ClientResult, train_client
+from ecgr.components import State
+from ecgr.engines import SerialEngine
+from ecgr.regulators import REGULATORS
+from ecgr.schema import parameters_of
+from ecgr.simulation import Snapshot, participants, play_round, start
+from ecgr.workspace import Problem, Workspace
+
+SERVER_OPTIMISERS = {"fedavgm", "fedadam", "fedyogi"}  # the server's step is not the mean update
+
+every = pytest.mark.parametrize("name", sorted(ALGORITHMS))
+with_every_regulator = pytest.mark.parametrize("regulator", sorted(REGULATORS))
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, net=small_net)
+
+
+def task(name: str, regulator: str = "ecgr", **sections: Mapping[str, Any]) -> Problem:
+    """Four clients of 10, 4, 7 and 3 images: 3, 1, 2 and 1 steps."""
+    settings: dict[str, Mapping[str, Any]] = {
+        "model": {"name": "net"},
+        "algorithm": {"name": name},
+        "regulator": {"name": regulator},
+        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
+        "federation": {"rounds": 3, "batch_size": 4},
+        **sections,
+    }
+    return problem(blobs(24), [range(10), range(10, 14), range(14, 21), range(21, 24)], **settings)
+
+
+def finite(state: State) -> bool:
+    return all(bool(torch.isfinite(tensor).all()) for tensor in state.values())
+
+
+def train(task: Problem, snapshot: Snapshot, client: int, workspace: Workspace) -> tuple[ClientResult, State]:
+    algorithm = task.experiment.algorithm
+    job = ClientJob(
+        client,
+        snapshot.rounds,
+        0.05,
+        1,
+        snapshot.params,
+        snapshot.buffers,
+        algorithm.broadcast(snapshot.server),
+        snapshot.clients.get(client) or algorithm.init_client(snapshot.params),
+    )
+    return train_client(job, workspace)
+
+
+@every
+@with_every_regulator
+def test_a_round_with_every_regulator_moves_the_model_and_stays_finite(name: str, regulator: str) -> None:
+    problem = task(name, regulator)
+    snapshot, workspace = start(problem), Workspace(problem)
+    results = []
+    for client in range(4):
+        result, state = train(problem, snapshot, client, workspace)
+        assert finite(result.contribution.payload)
+        assert finite(state)
+        assert result.contribution.payload["update"].shape == snapshot.params.shape
+        assert result.steps == [3, 1, 2, 1][client]
+        assert bool(result.kept) == (regulator != "none")
+        assert set(result.kept) <= set(range(result.steps))
+        results.append(result.contribution)
+    params, server = problem.experiment.algorithm.aggregate(
+        snapshot.params, snapshot.server, results, Population(clients=4, examples=24)
+    )
+    assert params.dtype == torch.float32
+    assert torch.isfinite(params).all()
+    assert not torch.equal(params, snapshot.params)
+    assert finite(server)
+    assert set(server) == set(snapshot.server)
+
+
+@every
+@with_every_regulator
+def test_partial_participation_over_three_rounds(name: str, regulator: str) -> None:
+    """Half of the clients take part; the others' states stay as they were, everything stays finite."""
+    problem = task(name, regulator, federation={"rounds": 3, "batch_size": 4, "participation": 0.5})
+    snapshot, engine = start(problem), SerialEngine(problem)
+    for _ in range(3):
+        chosen = participants(problem, snapshot.rounds)
+        assert len(chosen) == 2
+        outcome = play_round(problem, engine, snapshot)
+        assert [row["client"] for row in outcome.row["clients"]] == chosen
+        after = outcome.snapshot
+        assert torch.isfinite(after.params).all()
+        assert finite(after.server)
+        for client, state in snapshot.clients.items():
+            if client not in chosen:
+                assert after.clients[client] is state
+        snapshot = after
+    assert all(finite(state) for state in snapshot.clients.values())
+
+
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - SERVER_OPTIMISERS))
+def test_one_client_alone_with_plain_updates_moves_the_model_to_its_end_point(name: str) -> None:
+    """w - (w - end) is end, up to the last bit of the larger of the two."""
+    problem = task(name, "none")
+    snapshot, workspace = start(problem), Workspace(problem)
+    result, _ = train(problem, snapshot, 0, workspace)
+    end = workspace.spec.read(workspace.model)
+    params, _ = problem.experiment.algorithm.aggregate(
+        snapshot.params, snapshot.server, [result.contribution], Population(clients=4, examples=24)
+    )
+    largest = torch.maximum(end.abs(), snapshot.params.abs())
+    ulps = 8 if name == "fednova" else 1  # FedNova divides by the steps and multiplies again
+    assert ((params - end).abs() <= ulps * torch.finfo(torch.float32).eps * largest).all()
+    assert (params - end).abs().max() < 1e-3 * (snapshot.params - end).abs().max()
+
+
+@every
+def test_aggregation_weighs_by_examples_and_not_by_order_of_magnitude(name: str) -> None:
+    """A client with all the examples decides: sharing the round with one of weight 1 in 10^9 changes nothing visible."""
+    algorithm = ALGORITHMS[name]()
+    params = torch.linspace(-1, 1, 5)
+
+    def upload(client: int, examples: int, value: float) -> Contribution:
+        update = torch.full((5,), value)
+        trace = Trace(update, update, steps=2, lr=0.1, momentum=0.9)
+        return Contribution(
+            client,
+            examples,
+            algorithm.finish(trace, algorithm.init_server(params), algorithm.init_client(params))[1],
+        )
+
+    everybody = Population(clients=2, examples=10**9 + 1)
+    alone, _ = algorithm.aggregate(params, algorithm.init_server(params), [upload(0, 10**9, 0.5)], everybody)
+    both, _ = algorithm.aggregate(
+        params, algorithm.init_server(params), [upload(0, 10**9, 0.5), upload(1, 1, -3.0)], everybody
+    )
+    assert torch.allclose(alone, both, rtol=0, atol=1e-6)
+
+
+@every
+def test_a_zero_update_from_everybody_leaves_a_fresh_server_where_it_is(name: str) -> None:
+    algorithm = ALGORITHMS[name]()
+    params = torch.linspace(-1, 1, 5)
+    zero = torch.zeros(5)
+    server = algorithm.init_server(params)
+    trace = Trace(zero, zero, steps=3, lr=0.1, momentum=0.0)
+    payload = algorithm.finish(trace, server, algorithm.init_client(params))[1]
+    after, state = algorithm.aggregate(params, server, [Contribution(0, 5, payload)], Population(1, 5))
+    assert torch.equal(after, params)
+    assert finite(state)
+
+
+@every
+def test_finish_and_aggregate_leave_their_inputs_alone(name: str) -> None:
+    """The serial engine hands the same tensors to every client: nothing may be changed in place."""
+    algorithm = ALGORITHMS[name]()
+    params = torch.linspace(-1, 1, 5)
+    server, client = algorithm.init_server(params), algorithm.init_client(params)
+    update = torch.linspace(0.1, 0.2, 5)
+    copies = [t.clone() for t in (params, update, *server.values(), *client.values())]
+    payload = algorithm.finish(Trace(update, update, steps=3, lr=0.1, momentum=0.9), server, client)[1]
+    kept = {k: v.clone() for k, v in payload.items()}
+    algorithm.gradient_term(params + 1, params, algorithm.broadcast(server), client)
+    algorithm.aggregate(params, server, [Contribution(0, 5, payload)], Population(1, 5))
+    live = [params, update, *server.values(), *client.values()]
+    assert all(same_bits(a, b) for a, b in zip(live, copies, strict=True))
+    assert all(same_bits(payload[k], kept[k]) for k in kept)
+
+
+@every
+def test_a_round_is_a_pure_function_of_its_snapshot(name: str) -> None:
+    problem = task(name)
+    snapshot = start(problem)
+    engine = SerialEngine(problem)
+    one, other = play_round(problem, engine, snapshot), play_round(problem, engine, snapshot)
+    fresh = play_round(problem, SerialEngine(problem), snapshot)
+    for outcome in (other, fresh):
+        assert same_bits(one.snapshot.params, outcome.snapshot.params)
+        assert {k: v for k, v in one.row.items() if k not in {"seconds", "clients"}} == {
+            k: v for k, v in outcome.row.items() if k not in {"seconds", "clients"}
+        }
+
+
+@every
+def test_an_entry_is_frozen_hashable_and_survives_a_pipe(name: str) -> None:
+    algorithm: Algorithm = ALGORITHMS[name]()
+    copy = pickle.loads(pickle.dumps(algorithm))
+    assert copy == algorithm
+    assert hash(copy) == hash(algorithm)
+    for field in parameters_of(ALGORITHMS[name]):
+        with pytest.raises((FrozenInstanceError, AttributeError)):
+            setattr(algorithm, field, 0.5)
+
+
+@every
+def test_only_named_tensors_cross_the_wire(name: str) -> None:
+    """States and payloads are dicts of tensors, so that they can be written to disk or sent without pickle."""
+    algorithm = ALGORITHMS[name]()
+    params = torch.zeros(4)
+    server, client = algorithm.init_server(params), algorithm.init_client(params)
+    state, payload = algorithm.finish(Trace(params, params, 1, 0.1, 0.0), algorithm.broadcast(server), client)
+    for mapping in (server, client, algorithm.broadcast(server), state, payload):
+        assert all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in mapping.items())
+    assert "update" in payload

@@ -1,0 +1,138 @@
+"""Every entry of STORES answers like dense float64 mathematics on what was appended."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from ecgr.gradients import STORES, GradientSet, dense
+
+every = pytest.mark.parametrize("name", sorted(STORES))
+
+# How far an entry may be from exact arithmetic, relative to the steps' lengths; a lossy store declares its own.
+TOLERANCE = {"dense": 1e-6}
+
+
+def filled(name: str, rows: Tensor) -> GradientSet:
+    store = STORES[name](rows.shape[1])
+    for row in rows:
+        store.append(row)
+    return store
+
+
+def random_rows(T: int, d: int, seed: int = 0) -> Tensor:
+    return torch.from_numpy(np.random.default_rng(seed).standard_normal((T, d))).float()
+
+
+def check_against_dense(name: str, rows: Tensor) -> None:
+    store, G = filled(name, rows), rows.double()
+    T, d = rows.shape
+    tolerance = TOLERANCE.get(name, 1e-2)
+    norms = G.norm(dim=1)
+    gram = store.gram()
+    assert gram.shape == (T, T)
+    assert gram.dtype == torch.float64
+    assert torch.equal(gram, gram.T)
+    assert ((gram - G @ G.T).abs() <= tolerance * norms[:, None] * norms[None]).all()
+    direction = random_rows(1, d, seed=1)[0]
+    projected = store.project(direction)
+    assert projected.shape == (T,)
+    assert projected.dtype == torch.float64
+    assert ((projected - G @ direction.double()).abs() <= tolerance * norms * direction.double().norm()).all()
+    coefficients = torch.linspace(-1, 2, T, dtype=torch.float64)
+    combined = store.combine(coefficients)
+    assert combined.shape == (d,)
+    assert combined.dtype == torch.float32
+    error = (combined.double() - coefficients @ G).norm()
+    assert float(error) <= tolerance * float(coefficients.abs() @ norms)
+
+
+@every
+@settings(max_examples=25)
+@given(T=st.integers(1, 70), d=st.integers(1, 300))
+def test_answers_equal_dense_mathematics(name: str, T: int, d: int) -> None:
+    check_against_dense(name, random_rows(T, d))
+
+
+@every
+@pytest.mark.parametrize("T", [dense.ROWS_PER_CHUNK - 1, dense.ROWS_PER_CHUNK, dense.ROWS_PER_CHUNK + 1, 65])
+@pytest.mark.parametrize("d", [1, dense.COLUMNS_PER_BLOCK - 1, dense.COLUMNS_PER_BLOCK, dense.COLUMNS_PER_BLOCK + 1])
+def test_nothing_changes_at_the_borders_of_chunks_and_blocks(name: str, T: int, d: int) -> None:
+    check_against_dense(name, random_rows(T, d))
+
+
+@every
+def test_a_large_set_stays_within_its_tolerance(name: str) -> None:
+    """Beyond 2^28 multiply-adds products may be float32: 200 steps of 7,000 numbers are 2.8e8."""
+    assert 200 * 200 * 7000 > dense.CHEAP_PRODUCT
+    check_against_dense(name, random_rows(200, 7000))
+
+
+@every
+def test_appending_copies(name: str) -> None:
+    """The recorder reuses one buffer for all displacements."""
+    buffer = torch.tensor([1.0, 2.0])
+    store = STORES[name](2)
+    store.append(buffer)
+    buffer.fill_(9.0)
+    store.append(buffer)
+    buffer.zero_()
+    assert len(store) == 2
+    assert torch.allclose(store.gram(), torch.tensor([[5.0, 27.0], [27.0, 162.0]], dtype=torch.float64), rtol=1e-2)
+    assert torch.allclose(store.combine(torch.tensor([1.0, 0.0])), torch.tensor([1.0, 2.0]), rtol=1e-2)
+
+
+@every
+def test_asking_changes_nothing_and_growth_goes_on_afterwards(name: str) -> None:
+    rows = random_rows(40, 5)
+    store = STORES[name](5)
+    for i, row in enumerate(rows, start=1):
+        store.append(row)
+        if i in {1, 31, 32, 33}:
+            assert len(store) == i
+            assert torch.equal(store.gram(), store.gram())
+    assert torch.equal(store.gram(), filled(name, rows).gram())
+
+
+@every
+@pytest.mark.parametrize("shape", [(4,), (6,), (1,), (5, 1), (1, 5), ()])
+def test_a_displacement_of_another_shape_is_refused_and_nothing_is_stored(name: str, shape: tuple[int, ...]) -> None:
+    store = STORES[name](5)
+    store.append(torch.ones(5))
+    with pytest.raises(ValueError, match="5"):
+        store.append(torch.zeros(shape))
+    assert len(store) == 1
+
+
+@every
+@pytest.mark.parametrize("wrong", [3, 1, 0])
+def test_coefficients_must_be_as_many_as_the_steps(name: str, wrong: int) -> None:
+    store = filled(name, random_rows(2, 5))
+    with pytest.raises((ValueError, RuntimeError)):
+        store.combine(torch.ones(wrong, dtype=torch.float64))
+
+
+@every
+def test_a_direction_must_be_as_long_as_the_steps(name: str) -> None:
+    store = filled(name, random_rows(2, 5000))
+    for wrong in (4999, 5001, 4096, 1, 9000):
+        with pytest.raises((ValueError, RuntimeError)):
+            store.project(torch.ones(wrong))
+
+
+def test_the_gram_matrix_of_a_small_dense_set_is_exact_to_float64() -> None:
+    """Float32 numbers multiply exactly in float64; only the order of the sum is left."""
+    rows = random_rows(20, 3000)
+    exact = rows.double() @ rows.double().T
+    assert float((filled("dense", rows).gram() - exact).abs().max()) < 1e-10
+
+
+def test_a_dense_set_never_moves_what_it_holds() -> None:
+    store = dense.DenseGradientSet(3)
+    store.append(torch.ones(3))
+    address = store._chunks[0].data_ptr()
+    for _ in range(3 * dense.ROWS_PER_CHUNK):
+        store.append(torch.ones(3))
+    assert store._chunks[0].data_ptr() == address

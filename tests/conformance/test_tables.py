@@ -1,0 +1,290 @@
+"""The smaller tables: data sets that are embedded, partitioners, optimisers, schedules; and what all tables share."""
+
+import pickle
+from collections.abc import Callable, Mapping
+from dataclasses import FrozenInstanceError
+from inspect import getdoc
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ecgr.cli.listing import TABLES
+from ecgr.config import SECTIONS
+from ecgr.data import DATASETS, PARTITIONERS, Partitioner, top_up
+from ecgr.errors import ConfigError
+from ecgr.gradients import STORES
+from ecgr.optimizers import OPTIMIZERS
+from ecgr.schedules import SCHEDULES
+from ecgr.schema import parameters_of
+from ecgr.settings import RunSettings
+
+# Entries that cannot be made without parameters get theirs here; an entry that is missing fails and says so.
+NEEDED: Mapping[str, Mapping[str, Any]] = {}
+
+
+def made(table: Mapping[str, Callable[..., Any]], name: str) -> Any:
+    return table[name](**NEEDED.get(name, {}))
+
+
+COMPONENTS = [
+    (title, name)
+    for title, table in TABLES.items()
+    if title not in {"models", "datasets"}
+    for name in sorted(table)
+]
+
+
+# All tables
+
+
+@pytest.mark.parametrize(("title", "name"), COMPONENTS)
+def test_a_component_is_frozen_hashable_comparable_and_survives_a_pipe(title: str, name: str) -> None:
+    part = made(TABLES[title], name)
+    copy = pickle.loads(pickle.dumps(part))
+    assert copy == part
+    assert hash(copy) == hash(part)
+    for field in parameters_of(TABLES[title][name]):
+        with pytest.raises((FrozenInstanceError, AttributeError)):
+            setattr(part, field, getattr(part, field))
+
+
+@pytest.mark.parametrize(("title", "name"), [(t, n) for t, table in TABLES.items() for n in sorted(table)])
+def test_an_entry_says_what_it_is_in_one_line(title: str, name: str) -> None:
+    first = (getdoc(TABLES[title][name]) or "").splitlines()[0]
+    assert 10 < len(first) <= 160
+    assert first.endswith((".", ":"))
+
+
+@pytest.mark.parametrize(("title", "name"), [(t, n) for t, table in TABLES.items() for n in sorted(table)])
+def test_names_can_be_typed_in_a_shell(title: str, name: str) -> None:
+    assert name.replace("_", "").replace("-", "").isalnum()
+    assert name == name.lower()
+
+
+def test_every_table_can_be_chosen_from_in_a_config_and_is_listed() -> None:
+    in_config = [section.table for section in SECTIONS.values() if section.table is not None]
+    assert all(any(table is listed for listed in TABLES.values()) for table in in_config)
+    assert all(any(table is chosen for chosen in in_config) for table in TABLES.values())
+
+
+def test_every_store_can_be_chosen_in_a_config() -> None:
+    for store in STORES:
+        assert RunSettings(store=store).store == store  # type: ignore[arg-type]
+
+
+# Data
+
+
+def test_digits_are_the_embedded_ones_with_a_fixed_split() -> None:
+    """1,797 images; every fifth is a test image: 359, and 1,438 to train on."""
+    first, second = DATASETS["digits"]().load(), DATASETS["digits"]().load()
+    assert first.train.images.shape == (1438, 1, 28, 28)
+    assert first.test.images.shape == (359, 1, 28, 28)
+    assert first.train.images.dtype == np.uint8
+    assert first.train.labels.dtype == np.int64
+    assert set(np.unique(first.train.labels)) == set(np.unique(first.test.labels)) == set(range(10))
+    assert np.array_equal(first.train.images, second.train.images)
+    assert first.files == second.files
+    assert all(len(digest) == 64 for digest in first.files.values())
+
+
+def test_digits_images_are_the_small_ones_enlarged() -> None:
+    """Averaging a 28x28 image over the 8x8 grid's cells gives the small image back, nearly: the same picture."""
+    from sklearn.datasets import load_digits
+
+    raw, target = load_digits(return_X_y=True)
+    data = DATASETS["digits"]().load()
+    keep = np.arange(1797) % 5 != 4
+    assert np.array_equal(data.train.labels, target[keep])
+    small = raw[keep].reshape(-1, 8, 8)
+    large = data.train.images[:, 0].astype(np.float64) / 255 * 16
+    centres = np.clip(np.rint((np.arange(8) + 0.5) * 3.5 - 0.5).astype(int), 0, 27)
+    sampled = large[:, centres][:, :, centres]
+    correlation = np.corrcoef(sampled.ravel(), small.ravel())[0, 1]
+    assert correlation > 0.97
+
+
+def test_digits_are_normalised_by_their_own_mean_and_deviation() -> None:
+    data = DATASETS["digits"]().load()
+    scaled = data.train.images / 255
+    assert float(scaled.mean()) == pytest.approx(data.mean[0], abs=2e-3)
+    assert float(scaled.std()) == pytest.approx(data.std[0], abs=2e-3)
+
+
+# Partitioners
+
+every_partitioner = pytest.mark.parametrize("name", sorted(PARTITIONERS))
+
+
+def labels_of(samples: int, classes: int, seed: int) -> np.ndarray[Any, np.dtype[np.int64]]:
+    return np.random.default_rng(seed).integers(0, classes, size=samples)
+
+
+@every_partitioner
+@settings(max_examples=40)
+@given(samples=st.integers(1, 300), classes=st.integers(1, 12), clients=st.integers(1, 20), seed=st.integers(0, 99))
+def test_every_sample_goes_to_at_most_one_client(name: str, samples: int, classes: int, clients: int, seed: int) -> None:
+    labels = labels_of(samples, classes, seed)
+    partitioner: Partitioner = made(PARTITIONERS, name)
+    clients = min(clients, samples)
+    parts = partitioner(labels, clients, np.random.default_rng(seed))
+    dealt = np.concatenate(list(parts))
+    assert len(parts) == clients
+    assert len(np.unique(dealt)) == len(dealt) <= samples
+    assert dealt.dtype == np.int64
+    assert ((dealt >= 0) & (dealt < samples)).all()
+    assert all((np.diff(part) > 0).all() for part in parts)
+    assert parts.histogram(labels, classes).sum() == len(dealt)
+
+
+@every_partitioner
+def test_the_same_generator_deals_the_same_hands_and_another_does_not(name: str) -> None:
+    labels = labels_of(200, 10, 0)
+    partitioner: Partitioner = made(PARTITIONERS, name)
+    before = labels.copy()
+    one, two, other = (partitioner(labels, 5, np.random.default_rng(seed)) for seed in (3, 3, 4))
+    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
+    assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    assert np.array_equal(labels, before)
+
+
+@every_partitioner
+def test_partitioning_does_not_touch_the_global_generators(name: str) -> None:
+    state = np.random.get_state(legacy=False)  # noqa: NPY002 - that nobody uses it is the point
+    made(PARTITIONERS, name)(labels_of(100, 5, 0), 4, np.random.default_rng(0))
+    after = np.random.get_state(legacy=False)  # noqa: NPY002
+    assert repr(state) == repr(after)
+
+
+@pytest.mark.parametrize("alpha", [1e-6, 0.01, 1.0, 1e4])
+@pytest.mark.parametrize("remainder", ["deal", "drop"])
+def test_dirichlet_deals_all_samples_or_drops_less_than_one_a_client_and_class(alpha: float, remainder: str) -> None:
+    labels = labels_of(500, 10, 1)
+    parts = PARTITIONERS["dirichlet"](alpha=alpha, remainder=remainder)(labels, 7, np.random.default_rng(0))
+    dealt = sum(parts.sizes())
+    if remainder == "deal":
+        assert dealt == 500
+    else:
+        assert 500 - 7 * 10 < dealt <= 500
+
+
+def test_dirichlet_with_a_large_alpha_is_even_and_with_a_small_one_is_not() -> None:
+    labels = np.repeat(np.arange(10), 100)
+    even = PARTITIONERS["dirichlet"](alpha=1e5)(labels, 5, np.random.default_rng(0)).histogram(labels, 10)
+    odd = PARTITIONERS["dirichlet"](alpha=0.01)(labels, 5, np.random.default_rng(0)).histogram(labels, 10)
+    assert (abs(even - 20) <= 2).all()
+    assert (odd.max(axis=0) >= 95).sum() >= 7
+
+
+def test_iid_shares_differ_by_one_at_most() -> None:
+    sizes = PARTITIONERS["iid"]()(labels_of(103, 3, 0), 10, np.random.default_rng(0)).sizes()
+    assert sum(sizes) == 103
+    assert max(sizes) - min(sizes) <= 1
+
+
+@every_partitioner
+@settings(max_examples=40)
+@given(clients=st.integers(1, 12), minimum=st.integers(0, 16), seed=st.integers(0, 50))
+def test_after_the_top_up_nobody_has_too_little_and_nothing_is_lost(
+    name: str, clients: int, minimum: int, seed: int
+) -> None:
+    labels = labels_of(200, 10, seed)
+    parts = made(PARTITIONERS, name)(labels, clients, np.random.default_rng(seed))
+    before = set(np.concatenate(list(parts)).tolist())
+    topped = top_up(parts, minimum, np.random.default_rng(seed))
+    assert min(topped.sizes()) >= minimum
+    assert set(np.concatenate(list(topped)).tolist()) == before
+    assert sum(topped.sizes()) == len(before)
+
+
+def test_a_top_up_that_cannot_be_is_refused_with_the_numbers() -> None:
+    parts = PARTITIONERS["iid"]()(labels_of(10, 2, 0), 4, np.random.default_rng(0))
+    with pytest.raises(ConfigError, match=r"4 clients with at least 3 samples each need 12 samples, there are 10"):
+        top_up(parts, 3, np.random.default_rng(0))
+
+
+# Optimisers
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+def test_an_optimiser_trains_at_the_learning_rate_it_is_given(name: str) -> None:
+    factory = OPTIMIZERS[name](lr=0.5)
+    weight = torch.nn.Parameter(torch.tensor([3.0]))
+    optimizer = factory.build([weight], lr=0.125)
+    assert factory.lr == 0.5
+    assert [group["lr"] for group in optimizer.param_groups] == [0.125]
+    for _ in range(40):
+        optimizer.zero_grad()
+        (weight**2).sum().backward()  # type: ignore[no-untyped-call]
+        optimizer.step()
+    assert abs(float(weight.detach())) < 3.0
+    assert 0 <= factory.effective_momentum < 1
+
+
+def test_sgd_is_torchs_with_its_momentum_and_adamw_has_none_that_fednova_could_use() -> None:
+    sgd = OPTIMIZERS["sgd"](lr=0.1, momentum=0.7, weight_decay=0.01)
+    built = sgd.build([torch.nn.Parameter(torch.zeros(1))], lr=0.2)
+    assert isinstance(built, torch.optim.SGD)
+    assert (built.defaults["momentum"], built.defaults["weight_decay"]) == (0.7, 0.01)
+    assert sgd.effective_momentum == 0.7
+    assert OPTIMIZERS["adamw"]().effective_momentum == 0.0
+
+
+@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("lr", [0.0, -0.1, float("nan"), float("inf"), "0.1", True])
+def test_an_impossible_learning_rate_is_refused(name: str, lr: Any) -> None:
+    with pytest.raises(ValueError, match="lr"):
+        OPTIMIZERS[name](lr=lr)
+
+
+# Schedules
+
+
+@pytest.mark.parametrize("name", sorted(SCHEDULES))
+@given(rounds=st.integers(1, 300))
+def test_a_schedule_starts_at_one_and_stays_positive_and_finite(name: str, rounds: int) -> None:
+    schedule = made(SCHEDULES, name)
+    factors = [schedule.factor_at(t, rounds) for t in range(rounds)]
+    assert factors[0] == 1.0
+    assert all(isinstance(f, float) and 0 < f <= 1 for f in factors)
+    assert factors == [schedule.factor_at(t, rounds) for t in range(rounds)]
+
+
+def test_the_papers_schedule_is_step_with_its_first_drop_at_round_nine() -> None:
+    """The published code: lr * 0.5^floor((t + 1) / 10) for t = 0, 1, …; the text: halved every 10 rounds."""
+    code, text = SCHEDULES["step"](every=10, factor=0.5, first=9), SCHEDULES["step"](every=10, factor=0.5)
+    for t in range(100):
+        assert code.factor_at(t, 100) == 0.5 ** ((t + 1) // 10)
+        assert text.factor_at(t, 100) == 0.5 ** (t // 10)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({"every": 2, "factor": 0.1}, [1.0, 1.0, 0.1, 0.1, 0.01, 0.01]),
+        ({"every": 2, "factor": 0.1, "first": 1}, [1.0, 0.1, 0.1, 0.01, 0.01, 0.001]),
+        ({"every": 2, "factor": 0.1, "first": 5}, [1.0, 1.0, 1.0, 1.0, 1.0, 0.1]),
+        ({"every": 1, "factor": 2.0}, [1.0, 2.0, 4.0, 8.0, 16.0, 32.0]),
+    ],
+)
+def test_step_by_hand(parameters: dict[str, Any], expected: list[float]) -> None:
+    schedule = SCHEDULES["step"](**parameters)
+    assert [schedule.factor_at(t, 6) for t in range(6)] == pytest.approx(expected)
+
+
+def test_cosine_by_hand() -> None:
+    """(1 + cos(pi t / R)) / 2 at t = 0, R/3, R/2, 2R/3: 1, 3/4, 1/2, 1/4; a floor of 0.2 lifts to 0.2 + 0.8 of it."""
+    plain, lifted = SCHEDULES["cosine"](), SCHEDULES["cosine"](floor=0.2)
+    for t, factor in [(0, 1.0), (2, 0.75), (3, 0.5), (4, 0.25)]:
+        assert plain.factor_at(t, 6) == pytest.approx(factor)
+        assert lifted.factor_at(t, 6) == pytest.approx(0.2 + 0.8 * factor)
+
+
+def test_a_growing_schedule_reaches_the_last_of_many_rounds() -> None:
+    """Ten to the thousandth is no float; the schedule answers with infinity or refuses, but never ends in a traceback."""
+    schedule = SCHEDULES["step"](every=1, factor=10.0)
+    assert schedule.factor_at(999, 1000) > 1e300

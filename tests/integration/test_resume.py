@@ -1,0 +1,112 @@
+"""Nothing is lost when the machine dies: killed runs go on to the same bits."""
+
+import os
+import signal
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.commands import ecgr, rows_without_times, spawn
+
+from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
+from ecgr.record import RunRecord
+from ecgr.runner import locked, run
+
+SETTINGS = [
+    *("--set", "federation.rounds=6"),
+    *("--set", "algorithm.name=scaffold"),
+    *("--set", "federation.participation=0.5"),
+]
+KILLS = int(os.environ.get("ECGR_KILLS", "4"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("reference") / "run"
+    done = ecgr("run", "quickstart", *SETTINGS, "--out", directory)
+    assert done.returncode == 0, done.stderr
+    return directory
+
+
+def kill_at_a_random_moment(command: list[str | Path], directory: Path, rng: np.random.Generator) -> None:
+    """Let the run get at least one round further, then a random part of the next, and kill all of its processes."""
+    before = len(RunRecord(directory).rounds) if directory.exists() else 0
+    process = spawn(*command)
+    try:
+        while process.poll() is None and len(RunRecord(directory).rounds) <= before:
+            wait(process, 0.01)
+        wait(process, rng.uniform(0, 0.4))
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def wait(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+    try:
+        process.wait(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        return
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_run_killed_again_and_again_ends_with_the_same_bits(
+    uninterrupted: Path, tmp_path: Path, workers: int
+) -> None:
+    directory, rng = tmp_path / "run", np.random.default_rng(workers)
+    command = ["run", "quickstart", *SETTINGS, "--out", directory, "--resume", "--workers", str(workers)]
+    for _ in range(KILLS):
+        kill_at_a_random_moment(command, directory, rng)
+    done = ecgr(*command)
+    assert done.returncode == 0, done.stderr
+    assert (directory / "model.safetensors").read_bytes() == (uninterrupted / "model.safetensors").read_bytes()
+    assert rows_without_times(directory) == rows_without_times(uninterrupted)
+    assert RunRecord(directory).kept() == RunRecord(uninterrupted).kept()
+
+
+def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0) -> RunRecord:
+    from ecgr.config import load
+
+    overrides = {"federation.rounds": rounds, "run.seed": seed, "partition.clients": 3}
+    return run(load("quickstart", overrides), out, resume=resume)
+
+
+def test_resume_refuses_another_config_and_lists_the_differences(tmp_path: Path) -> None:
+    small(tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError) as refusal:
+        small(tmp_path / "run", resume=True, rounds=3, seed=1)
+    assert len(refusal.value.problems) == 2
+    assert "federation.rounds: 2, now 3" in str(refusal.value)
+    assert "run.seed: 0, now 1" in str(refusal.value)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def test_resume_of_a_finished_run_changes_nothing(tmp_path: Path) -> None:
+    record = small(tmp_path / "run")
+    stamp = (tmp_path / "run" / "rounds.jsonl").stat().st_mtime_ns
+    assert small(tmp_path / "run", resume=True).rounds == record.rounds
+    assert (tmp_path / "run" / "rounds.jsonl").stat().st_mtime_ns == stamp
+
+
+def test_resume_notices_an_altered_record(tmp_path: Path) -> None:
+    small(tmp_path / "run")
+    (tmp_path / "run" / "model.safetensors").unlink()
+    rounds = tmp_path / "run" / "rounds.jsonl"
+    rounds.write_bytes(rounds.read_bytes().replace(b'"round": 1', b'"round": 7'))
+    with pytest.raises(IntegrityError, match="altered"):
+        small(tmp_path / "run", resume=True)
+
+
+def test_a_second_run_on_the_same_directory_ends_at_once_and_names_the_holder(tmp_path: Path) -> None:
+    with locked(tmp_path / "run"), pytest.raises(EnvironmentFault, match=f"process {os.getpid()}"):
+        small(tmp_path / "run")
+    assert not list((tmp_path / "run").glob("*.json*"))
+
+
+def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
+    directory = tmp_path / "run"
+    kill_at_a_random_moment(["run", "quickstart", "--out", directory], directory, np.random.default_rng(0))
+    with locked(directory):
+        assert (directory / ".holder").read_text().strip() == str(os.getpid())

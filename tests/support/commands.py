@@ -1,0 +1,42 @@
+"""Starting the real command line from tests."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+ECGR = str(Path(sys.executable).with_name("ecgr"))
+
+
+def environment(**extra: str) -> dict[str, str]:
+    """One thread a process, as in a run, and plain output."""
+    return {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120", **extra}
+
+
+def ecgr(*arguments: str | Path, **extra: str) -> subprocess.CompletedProcess[str]:
+    """Run `ecgr` to its end."""
+    command = [ECGR, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, text=True, env=environment(**extra), timeout=300, check=False)
+
+
+def spawn(*arguments: str | Path) -> "subprocess.Popen[bytes]":
+    """Start `ecgr` in a process group of its own, so that all of it can be killed."""
+    return subprocess.Popen(
+        [ECGR, *map(str, arguments)],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env=environment(),
+        start_new_session=True,
+    )
+
+
+def rows_without_times(directory: Path) -> list[dict[str, Any]]:
+    """The rounds of a run but for how long they took."""
+    rows = [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
+    for row in rows:
+        row.pop("seconds")
+        for client in row["clients"]:
+            client.pop("seconds")
+    return rows

@@ -1,0 +1,48 @@
+"""The package as a whole: its tables, and that it stays light."""
+
+import subprocess
+import sys
+
+import pytest
+
+import ecgr.data
+from ecgr.data import DATASETS, PARTITIONERS
+from ecgr.data.verify import OnDisk
+
+
+def test_the_tables_hold_every_name_of_the_contract() -> None:
+    assert list(DATASETS) == ["digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "image_folder", "lc25000"]
+    assert list(PARTITIONERS) == ["iid", "dirichlet", "shards", "quantity", "groups"]
+
+
+def test_the_public_names_are_there() -> None:
+    for name in ecgr.data.__all__:
+        assert hasattr(ecgr.data, name)
+
+
+@pytest.mark.parametrize("name", [*DATASETS, *PARTITIONERS])
+def test_every_entry_is_its_own_configuration(name: str) -> None:
+    """Frozen, described, equal by value, and strict about what it is given."""
+    make = {**DATASETS, **PARTITIONERS}[name]
+    entry = make()
+    assert entry == make()
+    assert (make.__doc__ or "").strip().splitlines()[0].endswith((".", ":"))
+    with pytest.raises(AttributeError):
+        entry.root = "x"  # type: ignore[attr-defined, union-attr]
+    with pytest.raises((TypeError, ValueError)):
+        make(no_such_field=1)
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
+def test_sets_on_disk_take_a_root_as_text_only(name: str) -> None:
+    assert isinstance(DATASETS[name](root="/srv"), OnDisk)
+    with pytest.raises(ValueError, match="root"):
+        DATASETS[name](root=3)
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    """Measured by what is imported, which does not depend on how busy the machine is."""
+    heavy = ["torch", "PIL", "pooch", "requests", "sklearn", "scipy", "rich", "filelock", "platformdirs"]
+    code = f"import sys, ecgr.data; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
