@@ -15,8 +15,8 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## does regulation help on a small real problem? a table
-	@$(BIN)/ecgr demo
+demo: $(STAMP)  ## does regulation help on a small real problem? a table and a report page
+	@$(BIN)/ecgr compare quickstart --workers 2 --out runs/demo
 
 test: $(STAMP)  ## the whole suite
 	@$(BIN)/pytest --numprocesses 2
@@ -31,6 +31,9 @@ check: lint test  ## everything that has to be green
 
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
 	@$(BIN)/python -m benchmarks
+
+soak: $(STAMP)  ## the kill tests, for longer
+	@ECGR_KILLS=20 $(BIN)/pytest tests/integration/test_resume.py tests/integration/test_checkpoint.py
 
 clean:  ## remove the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

@@ -8,6 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+
+from ecgr.data import Cifar10, Cifar100
+from ecgr.errors import DataError, IntegrityError
 from support.image_sets import (
     CIFAR10_NAMES,
     CIFAR100_NAMES,
@@ -18,9 +21,6 @@ from support.image_sets import (
     write_cifar100,
     write_cifar100_binary,
 )
-
-from ecgr.data import Cifar10, Cifar100
-from ecgr.errors import DataError, IntegrityError
 
 EXPECTED = np.concatenate([random_images(20, 3072, seed=number) for number in range(1, 6)])
 

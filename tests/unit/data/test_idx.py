@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.image_sets import idx_files, idx_images, idx_labels, labels_of, random_images, write_idx
 
 from ecgr.data import FashionMnist, Mnist
 from ecgr.errors import DataError
+from support.image_sets import idx_files, idx_images, idx_labels, labels_of, random_images, write_idx
 
 
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])

@@ -5,12 +5,12 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from support.image_sets import write_picture
 
 from ecgr.data import ImageFolder
 from ecgr.data.pictures import decode
 from ecgr.data.verify import verify
 from ecgr.errors import DataError, IntegrityError
+from support.image_sets import write_picture
 
 
 @pytest.fixture(autouse=True)

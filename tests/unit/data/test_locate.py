@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ecgr.data import Cifar10, ImageFolder, LC25000, Mnist
+from ecgr.data import LC25000, Cifar10, ImageFolder, Mnist
 from ecgr.data.locate import data_root, find_folder
 from ecgr.errors import ConfigError, DataError
 

@@ -5,7 +5,6 @@ import re
 from pathlib import Path
 
 import pytest
-from support.image_sets import idx_files, write_cifar10, write_cifar100_binary, write_idx
 
 from ecgr.data import DATASETS, Mnist
 from ecgr.data import idx as idx_module
@@ -13,6 +12,7 @@ from ecgr.data.official import OFFICIAL, OfficialSet, assess
 from ecgr.data.reading import Digest
 from ecgr.data.verify import available, verify
 from ecgr.errors import ConfigError, DataError
+from support.image_sets import idx_files, write_cifar10, write_cifar100_binary, write_idx
 
 A, B = Digest("a" * 64, "a" * 32), Digest("b" * 64, "b" * 32)
 KNOWN = OfficialSet(10, 5, {"train": f"sha256:{'a' * 64}", "test": f"md5:{'b' * 32}"})

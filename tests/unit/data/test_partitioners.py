@@ -10,7 +10,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ecgr.data import IID, PARTITIONERS, Dirichlet, Groups, Partition, Partitioner, Quantity, Shards, Split, deal_out, top_up
+from ecgr.data import (
+    IID,
+    PARTITIONERS,
+    Dirichlet,
+    Groups,
+    Partition,
+    Partitioner,
+    Quantity,
+    Shards,
+    Split,
+    deal_out,
+    top_up,
+)
 from ecgr.data.partitioners import apportion
 from ecgr.errors import ConfigError
 

@@ -2,6 +2,7 @@
 
 import io
 import os
+import shutil
 import struct
 import sys
 import zlib
@@ -11,13 +12,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
-from support.image_sets import random_images, write_picture
 
 from ecgr.data import picture_cache
 from ecgr.data.dataset import Images
 from ecgr.data.picture_cache import cache_folder, decoded
-from ecgr.data.pictures import MOST_PIXELS, Picture, decode, list_pictures
+from ecgr.data.pictures import MOST_PIXELS, Picture, decode, decode_all, list_pictures
 from ecgr.errors import DataError, EnvironmentFault, IntegrityError
+from support.image_sets import random_images, write_picture
 
 
 @pytest.fixture
@@ -133,13 +134,12 @@ def test_the_cache_lies_where_it_is_told(cache: Path, monkeypatch: pytest.Monkey
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count how many pictures are decoded."""
     counts: list[int] = []
-    original = picture_cache.decode_all
 
-    def decode_all(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
+    def counted(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
         counts.append(len(pictures))
-        return original(pictures, side)
+        return decode_all(pictures, side)
 
-    monkeypatch.setattr(picture_cache, "decode_all", decode_all)
+    monkeypatch.setattr(picture_cache, "decode_all", counted)
     return counts
 
 
@@ -180,10 +180,9 @@ def test_another_size_order_or_picture_is_another_file(
 def test_interrupted_writing_leaves_nothing_that_looks_whole(
     cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch, reason: BaseException | type[BaseException]
 ) -> None:
-    original = picture_cache.decode_all
 
     def interrupted(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
-        yield next(original(pictures, side))
+        yield next(decode_all(pictures, side))
         raise reason
 
     monkeypatch.setattr(picture_cache, "decode_all", interrupted)
@@ -246,8 +245,8 @@ def test_a_damaged_picture_leaves_no_cache(cache: Path, pictures: list[Picture])
 def test_too_little_room_is_said_before_decoding(
     cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    usage = type(picture_cache.shutil.disk_usage("/"))(1000, 900, 100)
-    monkeypatch.setattr(picture_cache.shutil, "disk_usage", lambda _: usage)
+    usage = type(shutil.disk_usage("/"))(1000, 900, 100)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     counts = counting(monkeypatch)
     with pytest.raises(EnvironmentFault, match=r"960 bytes of decoded pictures \(100 bytes are free\).*ECGR_CACHE"):
         decoded(pictures, 8)

@@ -11,19 +11,12 @@ import pytest
 from ecgr.data import Cifar10, Cifar100, FashionMnist, Mnist
 from ecgr.data.verify import available, verify
 
+SETS = {"mnist", "fashion_mnist", "cifar10", "cifar100"}
+ABSENT = SETS - {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else SETS
 pytestmark = [
     pytest.mark.data,
-    pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="ECGR_DATA does not say where the image sets are"),
+    pytest.mark.skipif(bool(ABSENT), reason=f"not below $ECGR_DATA: {', '.join(sorted(ABSENT))}"),
 ]
-
-
-@pytest.fixture(autouse=True)
-def _is_there(request: pytest.FixtureRequest) -> None:
-    """Skip with a reason where the folder lacks the set that a test is about."""
-    wanted = getattr(request.node, "callspec", None)
-    name = wanted.params.get("name", "cifar10") if wanted else "cifar10"
-    if {row.name: row.place for row in available()}[name] is None:
-        pytest.skip(f"no {name} in $ECGR_DATA")
 
 
 @pytest.mark.parametrize(

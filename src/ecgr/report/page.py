@@ -1,0 +1,139 @@
+"""The report page: one HTML file that opens offline, makes no request, and trusts no name.
+
+Records are read into plain values; a template with autoescape prints them, and what the scripts draw stands as JSON in
+a data block. A content security policy allows only the scripts and styles on the page, by their hashes. Style
+attributes alone are free: plotly sets them to draw heat-map cells with sharp edges, and they cannot run anything.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, is_dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ecgr.errors import EnvironmentFault
+from ecgr.files import write_atomically
+from ecgr.record import RunRecord
+from ecgr.report.arms import grouped, read_runs
+from ecgr.report.collect import summarise
+from ecgr.report.comparison import Comparison, compare
+from ecgr.report.page_data import drawn
+from ecgr.report.page_text import told
+
+SCRIPTS = ("base.js", "curves.js", "differences.js", "steps.js", "federation.js", "numbers.js", "start.js")
+BASELINE = "none"
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def write_report(records: Sequence[RunRecord], path: Path) -> Path:
+    """Write the page about ``records`` to ``path``, which it returns."""
+    page = render(records)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
+    write_atomically(path, page.encode())
+    return path
+
+
+def render(records: Sequence[RunRecord]) -> str:
+    """The page about ``records``; the same records give the same page."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from jinja2.utils import htmlsafe_json_dumps
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise EnvironmentFault(f"the report needs {error.name}: pip install 'ecgr[report]'") from None
+    data, text = page_content(records)
+    # Only these files of the package and plotly's own are put on the page as they are.
+    style, plotly = _static("report.css"), _closed(get_plotlyjs())
+    script = "(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();\n"
+    environment = Environment(
+        loader=PackageLoader("ecgr.report"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        text,
+        data=htmlsafe_json_dumps(data, separators=(",", ":"), sort_keys=False),
+        drawn=data,
+        policy=policy(scripts=[plotly, script], styles=[style, ""]),
+        style=Markup(style),
+        plotly=Markup(plotly),
+        plotly_styles=injected_styles(plotly),
+        script=Markup(script),
+    )
+
+
+def page_content(records: Sequence[RunRecord]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is drawn and what is told; the comparison is that of `ecgr compare`, over finished runs."""
+    runs = read_runs(records)
+    groups = grouped(runs, BASELINE)
+    finished = [run.record for run in runs if run.state == "finished"]
+    comparison = compare(summarise(finished), BASELINE) if finished else Comparison(BASELINE, 0, ())
+    return visible(drawn(groups, comparison, BASELINE)), visible(told(runs, groups, comparison))
+
+
+def visible(value: Any) -> Any:
+    """``value`` with the control characters of every text made visible, so that no name can bend the page.
+
+    >>> visible({"name": "a\\u202eb"})
+    {'name': 'a\\\\u202eb'}
+    """
+    if isinstance(value, str):
+        return _CONTROL.sub(lambda match: repr(match.group())[1:-1], value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return visible(asdict(value))
+    if isinstance(value, Mapping):
+        return {visible(key): visible(entry) for key, entry in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [visible(entry) for entry in value]
+    return value
+
+
+def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """The page's content security policy: nothing but itself.
+
+    ``styles`` holds the empty text, because plotly adds an empty style element and fills it through the CSSOM. Images
+    are data or blob URLs: what plotly paints heat maps with, and what its download button makes.
+    """
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {' '.join(map(_hash, scripts))}",
+            f"style-src {' '.join(map(_hash, styles))}",
+            "style-src-attr 'unsafe-inline'",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+
+
+def injected_styles(plotly: str) -> list[str]:
+    """Ids of style elements that plotly would fill for its maps; where they exist already, it leaves them alone.
+
+    >>> injected_styles('if(!document.getElementById("' + 64 * "a" + '")){}') == [64 * "a"]
+    True
+    """
+    return re.findall(r'if\(!document\.getElementById\("([0-9a-f]{64})"\)\)', plotly)
+
+
+def _static(name: str) -> str:
+    return _closed((files("ecgr.report") / "templates" / name).read_text(encoding="utf-8"))
+
+
+def _closed(text: str) -> str:
+    """Text that cannot end its element, with the line ends that a browser hashes."""
+    return text.replace("\r\n", "\n").replace("</script", "<\\/script").replace("</style", "<\\/style")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

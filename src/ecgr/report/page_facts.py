@@ -1,0 +1,148 @@
+"""What was run, for the end of a report: settings, configs, versions, hashes, notes, rejected updates."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ecgr.report.arms import Group, Run
+from ecgr.report.collect import varying_keys
+from ecgr.report.page_tables import Cell, Table, table
+
+MOST_REJECTED = 200
+"""Lines of rejected updates that are listed; the rest are counted."""
+
+
+def joined(values: Iterable[Any]) -> str:
+    """Different values in a row, numbers in order.
+
+    >>> joined([2, 0, 2, 1]), joined(["digits", None])
+    ('0, 1, 2', 'digits')
+    """
+    found = [value for value in dict.fromkeys(values) if value is not None and value != ""]
+    if all(isinstance(value, (int, float)) for value in found):
+        found.sort()
+    return ", ".join(map(str, found))
+
+
+def differing(runs: Sequence[Run]) -> Table | None:
+    """The settings that are not the same in all runs, and how many runs have which value."""
+    configs = [_flat(run.record.config) for run in runs]
+    rows = []
+    for key in [*varying_keys(configs), "run.seed"]:
+        counts: dict[str, int] = {}
+        for config in configs:
+            if key in config:
+                counts[str(config[key])] = counts.get(str(config[key]), 0) + 1
+        if len(counts) > 1:
+            values = (f"{value} ({count} {'run' if count == 1 else 'runs'})" for value, count in counts.items())
+            rows.append([Cell(key), Cell(", ".join(values))])
+    return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
+
+
+def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
+    """The whole config of every arm, as TOML reads, with the seeds of its runs."""
+    return [
+        {
+            "label": arm.label,
+            "about": f"{len(arm.runs)} {'run' if len(arm.runs) == 1 else 'runs'},"
+            f" seed {joined(run.seed for run in arm.runs)}, key {joined(run.record.key for run in arm.runs)}",
+            "text": _toml(arm.runs[0].record.config, seeds=[run.seed for run in arm.runs]),
+        }
+        for group in groups
+        for arm in group.arms
+    ]
+
+
+def run_table(runs: Sequence[Run]) -> Table:
+    """One line a run: what it is, how far it got, and what it was made with."""
+    return table(
+        "The runs",
+        ["run", "setting", "algorithm", "regulator", "seed#", "state", "rounds#", "last accuracy %#", "made", "with"],
+        [
+            [
+                Cell(run.name),
+                Cell(run.setting or "–"),
+                Cell(run.algorithm),
+                Cell(run.regulator),
+                Cell(str(run.seed), run.seed),
+                Cell(run.state),
+                Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
+                Cell(f"{100 * last:.2f}" if isinstance(last, (int, float)) else "–", last),
+                Cell(str(run.record.manifest.get("created", "–"))),
+                Cell(_made_with(run.record.manifest)),
+            ]
+            for run in runs
+            for last in [run.rounds[-1].get("accuracy") if run.rounds else None]
+        ],
+    )
+
+
+def data_hashes(runs: Sequence[Run]) -> Table | None:
+    """The SHA-256 of every data file that was read, each once."""
+    seen: dict[tuple[str, str], int] = {}
+    for run in runs:
+        for name, digest in run.record.manifest.get("data", {}).items():
+            seen[str(name), str(digest)] = seen.get((str(name), str(digest)), 0) + 1
+    rows = [[Cell(name), Cell(digest), Cell(str(count), count)] for (name, digest), count in seen.items()]
+    return table("Data files and their SHA-256", ["file", "sha256", "runs#"], rows) if rows else None
+
+
+def notes(runs: Sequence[Run]) -> list[str]:
+    """What the runs noted about their data, each once with the number of runs."""
+    seen: dict[str, int] = {}
+    for run in runs:
+        for note in run.record.manifest.get("notes", []):
+            seen[str(note)] = seen.get(str(note), 0) + 1
+    return [f"{note} ({count} {'run' if count == 1 else 'runs'})" for note, count in seen.items()]
+
+
+def rejected(runs: Sequence[Run]) -> Table | None:
+    """Updates that were not used, and why."""
+    rows = [
+        [
+            Cell(run.name),
+            Cell(str(row["round"]), row["round"]),
+            Cell(str(entry.get("client"))),
+            Cell(str(entry.get("reason"))),
+        ]
+        for run in runs
+        for row in run.rounds
+        for entry in row.get("rejected", [])
+    ]
+    if not rows:
+        return None
+    more = f"; the first {MOST_REJECTED} are listed" if len(rows) > MOST_REJECTED else ""
+    caption = f"Rejected updates: {len(rows)}{more}"
+    return table(caption, ["run", "round#", "client", "reason"], rows[:MOST_REJECTED])
+
+
+def _made_with(manifest: Mapping[str, Any]) -> str:
+    machine = manifest.get("machine", {})
+    versions = [f"{name} {number}" for name, number in manifest.get("versions", {}).items()]
+    if "python" in machine:
+        versions.append(f"python {machine['python']}")
+    place = " ".join(str(machine[key]) for key in ("system", "processor") if key in machine)
+    cores = f"{machine['cores']} cores" if machine.get("cores") else ""
+    return ", ".join(part for part in (*versions, place, cores) if part)
+
+
+def _toml(config: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> str:
+    lines = []
+    for section, values in config.items():
+        lines.append(f"[{section}]")
+        for key, value in values.items():
+            shown = seeds[0] if len(seeds) == 1 else f"{joined(seeds)}  # one run each"
+            lines.append(f"{key} = {shown if (section, key) == ('run', 'seed') else _value(value)}")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return '""  # none'
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def _flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}

@@ -1,0 +1,104 @@
+"""`ecgr compare` and `ecgr sweep`: do what is left, and nothing else."""
+
+import csv
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from support.commands import ecgr
+
+SMALL = ["--set", "federation.rounds=2", "--set", "partition.clients=3"]
+
+
+def stamps(directory: Path) -> dict[str, int]:
+    return {path.parent.name: path.stat().st_mtime_ns for path in directory.glob("runs/*/model.safetensors")}
+
+
+@pytest.mark.slow
+def test_compare_ends_with_the_paired_table_and_redoes_only_what_is_missing(tmp_path: Path) -> None:
+    out = tmp_path / "comparison"
+    command = ["compare", "quickstart", "--seeds", "0,1,42", "--out", out, "--workers", "2", *SMALL]
+    first = ecgr(*command)
+    assert first.returncode == 0, first.stderr
+    assert "fedavg, ecgr" in first.stdout
+    assert "no difference shown" in first.stdout
+    written = json.loads((out / "comparison.json").read_text())
+    assert written["pairs"][0]["seeds"] == [0, 1, 42]
+    assert len(written["pairs"][0]["metrics"]["last5"]["differences"]) == 3
+    with (out / "comparison.csv").open() as file:
+        assert {row["metric"] for row in csv.DictReader(file)} >= {"last", "last5", "best", "area", "worst_client"}
+
+    before = stamps(out)
+    assert len(before) == 6
+    again = ecgr(*command)
+    assert again.returncode == 0
+    assert again.stdout == first.stdout
+    assert stamps(out) == before
+
+    removed = next(path for path in (out / "runs").iterdir() if "ecgr-seed1" in path.name)
+    shutil.rmtree(removed)
+    third = ecgr(*command)
+    assert third.returncode == 0
+    after = stamps(out)
+    assert [name for name in before if after[name] != before[name]] == [removed.name]
+    assert third.stdout == first.stdout
+    assert json.loads((out / "comparison.json").read_text()) == written
+
+    existing = ecgr("compare", out, "--json")
+    assert json.loads(existing.stdout) == written
+
+
+SWEEP = """
+base = "quickstart"
+
+[federation]
+rounds = 2
+
+[partition]
+clients = 3
+
+[grid]
+run.seed = [0, 1]
+optimizer.lr = [0.01, 1e30]
+"""
+
+
+@pytest.mark.slow
+def test_a_sweep_skips_what_is_finished_and_reports_what_failed(tmp_path: Path) -> None:
+    """The absurd learning rate gives NaN updates, so those runs lose their quorum (exit 6); the others finish."""
+    file = tmp_path / "grid.toml"
+    file.write_text(SWEEP)
+    command = ["sweep", file, "--out", tmp_path / "out", "--workers", "2"]
+    listed = ecgr(*command, "--dry-run")
+    assert "4 runs, 4 to do" in listed.stdout
+    assert not (tmp_path / "out").exists()
+
+    first = ecgr(*command)
+    assert first.returncode == 6
+    assert first.stderr.count("failed:") == 2
+    assert "none of 3 client updates can be used" in first.stderr
+    before = stamps(tmp_path / "out")
+    assert len(before) == 2
+
+    assert ecgr(*command).returncode == 6
+    assert stamps(tmp_path / "out") == before
+
+
+@pytest.mark.parametrize(
+    ("arguments", "hint"),
+    [
+        (["compare", "quickstart", "--seeds", "0,x"], "--seeds"),
+        (["compare", "quickstart", "--seeds", "1,1"], "--seeds"),
+        (["compare", "quickstart", "--regulators", "none"], "--regulators"),
+        (["compare", "quickstart", "--regulators", "ecgrr"], "did you mean 'ecgr'?"),
+        (["compare", "quickstart", "--algorithms", "fedavgg"], "did you mean 'fedavg'?"),
+        (["sweep", "quickstart"], "[grid]"),
+    ],
+)
+def test_bad_input_gives_one_line_and_writes_nothing(tmp_path: Path, arguments: list[str], hint: str) -> None:
+    done = ecgr(*arguments, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert hint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "out").exists()
