@@ -93,6 +93,7 @@ def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
         "params": {"": snapshot.params},
         "buffers": snapshot.buffers,
         "server": snapshot.server,
+        "step": {} if snapshot.step is None else {"": snapshot.step},
         **{f"client.{client}": state for client, state in snapshot.clients.items()},
     }
     return {f"{part}/{name}": tensor.contiguous() for part, state in parts.items() for name, tensor in state.items()}
@@ -110,4 +111,5 @@ def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
         buffers=parts.get("buffers", {}),
         server=parts.get("server", {}),
         clients=dict(sorted(clients.items())),
+        step=parts.get("step", {}).get(""),
     )

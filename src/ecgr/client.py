@@ -18,6 +18,7 @@ from torch.optim import Optimizer
 
 from ecgr.algorithms import Contribution, Trace
 from ecgr.components import State
+from ecgr.diagnostics import Vectors
 from ecgr.geometry import Regulation
 from ecgr.recorder import Recorder
 from ecgr.regulators import Plain
@@ -38,6 +39,7 @@ class ClientResult:
     kept: tuple[int, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
     plain: Contribution | None = None
+    vectors: Vectors | None = None
 
     @property
     def client(self) -> int:
@@ -109,6 +111,9 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
     )
     if regulation is not None:
         result = replace(result, kept=regulation.kept, metrics={**result.metrics, **regulation.metrics})
+        if recorder is not None and experiment.run.diagnostics:
+            vectors = Vectors(recorder.sum_of(regulation.kept).cpu(), plain.cpu(), update.cpu())
+            result = replace(result, vectors=vectors)
         if experiment.run.step_control == "match_plain":
             unregulated = experiment.algorithm.finish(replace(trace, update=plain), server, own)[1]
             result = replace(result, plain=Contribution(job.client, examples, _to(unregulated, "cpu")))

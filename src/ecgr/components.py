@@ -45,5 +45,5 @@ Count = Annotated[int, Field(ge=1)]
 @dataclass_transform(frozen_default=True)
 def component(cls: C) -> C:
     """Make ``cls`` a frozen, slotted dataclass whose fields are checked strictly when it is constructed."""
-    decorate: Any = validated_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True))
+    decorate: Any = validated_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="forbid"))
     return cast("C", decorate(cls))

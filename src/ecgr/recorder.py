@@ -10,7 +10,7 @@ The three-line drop-in::
 Sign, stated once: a displacement is ``before - after``, an update ``start - end``; the server subtracts.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -118,6 +118,12 @@ class Recorder:
             regulation = identity(self.steps, unregulated=1.0)
         flat = self.plain if regulation.changes_nothing else self._store.combine(regulation.coefficients)
         return Update(flat, self._start, regulation, self.spec)
+
+    def sum_of(self, steps: Sequence[int]) -> Tensor:
+        """The sum of some recorded displacements, for diagnostics."""
+        chosen = torch.zeros(self.steps, dtype=torch.float64)
+        chosen[list(steps)] = 1.0
+        return self._store.combine(chosen)
 
     @property
     def plain(self) -> Tensor:

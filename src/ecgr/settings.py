@@ -53,7 +53,7 @@ class RunSettings:
     store: Literal["dense"] = "dense"
     buffers: Literal["average", "as_weights"] = "average"
     step_control: Literal["none", "match_plain"] = "none"
-    diagnostics: Literal[False] = False
+    diagnostics: bool = False
     checkpoint_every: Count = 1
 
 

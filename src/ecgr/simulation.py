@@ -16,6 +16,7 @@ from torch import Tensor
 from ecgr.algorithms import Contribution, Population
 from ecgr.client import ClientJob, ClientResult, nonfinite
 from ecgr.components import State
+from ecgr.diagnostics import client_diagnostics, gradient_jobs, round_diagnostics
 from ecgr.engines import Engine, one_thread
 from ecgr.errors import EnvironmentFault, QuorumLost
 from ecgr.evaluation import Evaluation, shards, summarise
@@ -36,6 +37,7 @@ class Snapshot:
         buffers: the global statistics.
         server: the algorithm's server state.
         clients: the states of the clients that have taken part.
+        step: the last server step, kept for diagnostics alone.
     """
 
     rounds: int
@@ -43,6 +45,7 @@ class Snapshot:
     buffers: Mapping[str, Tensor]
     server: State
     clients: Mapping[int, State]
+    step: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -52,6 +55,21 @@ class Outcome:
     snapshot: Snapshot
     row: Mapping[str, Any]
     kept: tuple[Kept, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replies:
+    """What came back from a round's clients.
+
+    Attributes:
+        used: the results to aggregate, in client order.
+        states: what their clients are to remember.
+        rejected: who else was asked, and why it does not count.
+    """
+
+    used: Sequence[ClientResult]
+    states: Mapping[int, State]
+    rejected: Sequence[tuple[int, str]]
 
 
 def start(problem: Problem) -> Snapshot:
@@ -78,26 +96,17 @@ def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Iterator[O
 def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
     """One round after ``snapshot``."""
     began = time.perf_counter()
-    experiment = problem.experiment
-    lr = learning_rate(problem, snapshot.rounds)
-    jobs = list(_jobs(problem, snapshot, lr))
-    used: list[ClientResult] = []
-    rejected: dict[int, str] = {}
-    states = dict(snapshot.clients)
-    for job, answer in zip(jobs, engine.map(jobs), strict=True):
-        if isinstance(answer, Lost):
-            rejected[job.client] = f"lost: {answer.reason}"
-            continue
-        result, state = answer
-        reason = nonfinite(result)
-        if reason is not None:
-            rejected[job.client] = reason
-        else:
-            used.append(result)
-            if state:
-                states[job.client] = state
+    jobs = round_jobs(problem, snapshot)
+    return conclude(problem, engine, snapshot, jobs, _replies(jobs, engine.map(jobs)), began)
+
+
+def conclude(
+    problem: Problem, engine: Engine, snapshot: Snapshot, jobs: Sequence[ClientJob], replies: Replies, began: float
+) -> Outcome:
+    """Aggregate what came back, evaluate, and write the round's line; ``began`` is when the round did."""
+    experiment, used = problem.experiment, replies.used
     if not used:
-        client, reason = next(iter(rejected.items()))
+        client, reason = replies.rejected[0]
         raise QuorumLost(
             f"round {snapshot.rounds + 1}: none of {len(jobs)} client updates can be used"
             f" (client {client}: {reason}); a smaller optimizer.lr often helps"
@@ -109,7 +118,9 @@ def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
         raise QuorumLost(
             f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
         )
-    after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
+    step = snapshot.params - params
+    states = {**snapshot.clients, **replies.states}
+    after = Snapshot(snapshot.rounds + 1, params, buffers, server, states, step if experiment.run.diagnostics else None)
     evaluation = evaluate(problem, engine, after)
     row = {
         "round": after.rounds,
@@ -117,15 +128,17 @@ def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
         "loss": evaluation.loss,
         "train_loss": float(np.average([r.train_loss for r in used], weights=[r.examples for r in used])),
         "worst_client": float(np.nanmin(evaluation.by_client)),
-        "lr": lr,
+        "lr": learning_rate(problem, snapshot.rounds),
         "seconds": round(time.perf_counter() - began, 4),
         "examples": sum(r.examples for r in used) * experiment.federation.local_epochs,
         "bytes_up": sum(_bytes(r.contribution.payload) + _bytes(r.buffers) for r in used),
         "bytes_down": sum(_bytes({"params": j.params}) + _bytes(j.buffers) + _bytes(j.server) for j in jobs),
-        "step_norm": float((snapshot.params - params).norm()),
+        "step_norm": float(step.norm()),
         "clients": [*(_client_row(r, evaluation) for r in used)],
-        "rejected": [{"client": client, "reason": reason} for client, reason in sorted(rejected.items())],
+        "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
     }
+    if experiment.run.diagnostics:
+        _add_diagnostics(row, used, _directions(problem, engine, snapshot, step))
     return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
 
 
@@ -153,13 +166,37 @@ def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation
     return summarise(problem, scores)
 
 
-def _jobs(problem: Problem, snapshot: Snapshot, lr: float) -> Iterator[ClientJob]:
-    algorithm = problem.experiment.algorithm
-    sizes = problem.partition.sizes()
-    server = algorithm.broadcast(snapshot.server)
+def round_jobs(problem: Problem, snapshot: Snapshot) -> list[ClientJob]:
+    """The work of the round after ``snapshot``, in client order."""
+    algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
+    lr, server = learning_rate(problem, snapshot.rounds), algorithm.broadcast(snapshot.server)
+    jobs = []
     for client in participants(problem, snapshot.rounds):
         state = snapshot.clients.get(client) or algorithm.init_client(snapshot.params)
-        yield ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state)
+        jobs.append(
+            ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state)
+        )
+    return jobs
+
+
+def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[ClientResult, State] | Lost]) -> Replies:
+    """Sort the answers into those that count and those that do not."""
+    used: list[ClientResult] = []
+    states: dict[int, State] = {}
+    rejected: list[tuple[int, str]] = []
+    for job, answer in zip(jobs, answers, strict=True):
+        if isinstance(answer, Lost):
+            rejected.append((job.client, f"lost: {answer.reason}"))
+            continue
+        result, state = answer
+        reason = nonfinite(result)
+        if reason is not None:
+            rejected.append((job.client, reason))
+            continue
+        used.append(result)
+        if state:
+            states[job.client] = state
+    return Replies(used, states, rejected)
 
 
 def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult]) -> tuple[Tensor, State]:
@@ -179,6 +216,27 @@ def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult
         if length > 0:
             params = snapshot.params - step * (wanted / length)
     return params, server
+
+
+def _directions(problem: Problem, engine: Engine, snapshot: Snapshot, step: Tensor) -> dict[str, Tensor]:
+    """What diagnostics compare updates with: the true gradient, the round's own step, the last one."""
+    total = torch.zeros_like(snapshot.params)
+    for gradient in engine.map(list(gradient_jobs(problem, snapshot.rounds, snapshot.params, snapshot.buffers))):
+        if isinstance(gradient, Lost):
+            raise EnvironmentFault(f"the diagnostics were lost: {gradient.reason}")
+        total += gradient
+    previous = {} if snapshot.step is None else {"previous": snapshot.step}
+    return {"mu": total, "aggregate": step, **previous}
+
+
+def _add_diagnostics(row: dict[str, Any], used: Sequence[ClientResult], directions: Mapping[str, Tensor]) -> None:
+    measured = [(r, r.vectors) for r in used if r.vectors is not None]
+    for client_row, result in zip(row["clients"], used, strict=True):
+        if result.vectors is not None:
+            client_row["diagnostics"] = client_diagnostics(result.vectors, directions)
+    if measured:
+        vectors, examples = [v for _, v in measured], [r.examples for r, _ in measured]
+        row["diagnostics"] = round_diagnostics(vectors, examples, directions)
 
 
 def _client_row(result: ClientResult, evaluation: Evaluation) -> dict[str, Any]:

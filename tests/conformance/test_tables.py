@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from ecgr.cli.listing import TABLES
 from ecgr.config import SECTIONS
-from ecgr.data import DATASETS, PARTITIONERS, Partition, deal_out, top_up
+from ecgr.data import DATASETS, PARTITIONERS, Partition, Split, deal_out, top_up
 from ecgr.data.dataset import Labels
 from ecgr.errors import ConfigError
 from ecgr.gradients import STORES
@@ -128,7 +128,8 @@ def labels_of(samples: int, classes: int, seed: int) -> Labels:
 def dealt_by(name: str, labels: Labels, clients: int, rng: np.random.Generator) -> Partition:
     """The partition of labels whose samples also carry a group each, as `deal_out` makes it for every entry."""
     groups = np.array([f"tile {i}" for i in range(len(labels))])
-    return deal_out(made(PARTITIONERS, name), labels, groups, clients, rng)
+    split = Split(np.zeros((len(labels), 1, 1, 1), dtype=np.uint8), labels, groups)
+    return deal_out(made(PARTITIONERS, name), split, clients, rng)
 
 
 @every_partitioner

@@ -1,7 +1,8 @@
 """What the official files are: counts, hashes, where they can be had; and how a set on disk compares with them.
 
-Hashes are those that the data sets' authors and torchvision publish. Content hashes are of the unpacked file, so that
-a .gz packed again is still official; download hashes are of the archive as it is served.
+Content hashes are of the unpacked file, so that a .gz packed again is still official; download hashes are of the
+archive as it is served. They are the ones in public use: torchvision's MD5 of CIFAR-100's batches, and for the others
+values on which independent public projects agree.
 """
 
 from collections.abc import Iterable, Mapping

@@ -6,7 +6,6 @@ enormous picture is refused: pictures come from strangers.
 
 import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -87,6 +86,8 @@ def decode(path: Path, side: int) -> Images:
 
 def decode_all(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
     """The decoded pictures in order, some at a time, (n, 3, side, side)."""
+    from concurrent.futures import ThreadPoolExecutor  # needed for pictures only
+
     paths = [picture.path for picture in pictures]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for start in range(0, len(paths), BLOCK):

@@ -8,12 +8,13 @@ from collections.abc import Callable, Mapping
 
 from ecgr.geometry import Geometry, Regulation, Regulator
 from ecgr.regulators.controls import FirstHalf, LastHalf, MostAligned, RandomHalf, SmallestNorm
-from ecgr.regulators.herding import ECGR, BHerd, herd
+from ecgr.regulators.herding import ECGR, BHerd, SafeECGR, herd
 from ecgr.regulators.plain import Plain
 
 REGULATORS: Mapping[str, Callable[..., Regulator]] = {
     "none": Plain,
     "ecgr": ECGR,
+    "safe_ecgr": SafeECGR,
     "random_half": RandomHalf,
     "first_half": FirstHalf,
     "last_half": LastHalf,
@@ -34,6 +35,7 @@ __all__ = [
     "RandomHalf",
     "Regulation",
     "Regulator",
+    "SafeECGR",
     "SmallestNorm",
     "herd",
 ]

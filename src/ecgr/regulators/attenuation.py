@@ -5,9 +5,7 @@ from collections.abc import Sequence
 from ecgr.components import Tensor, torch
 from ecgr.geometry import Geometry, Regulation, identity
 
-NEGLIGIBLE = (
-    1e-12  # squared length, relative to that of the steps laid end to end: below it lies rounding only
-)
+NEGLIGIBLE = 1e-12  # squared length, relative to that of the steps laid end to end: below it lies rounding only
 
 
 def kept_count(steps: int, keep: float) -> int:
@@ -30,11 +28,19 @@ def attenuate(geometry: Geometry, kept: Sequence[int], beta: float) -> Regulatio
     gram = geometry.gram
     weights = torch.full_like(gram[0], beta)
     weights[list(kept)] = 1.0
+    norms = gram.diagonal().clamp(min=0).sqrt()
     length = squared_length(gram, weights)
-    if length <= NEGLIGIBLE * float(weights @ gram.diagonal().clamp(min=0).sqrt()) ** 2:
+    if length <= NEGLIGIBLE * float(weights @ norms) ** 2:
         return identity(geometry.steps, unregulated=1.0)
-    gamma = (squared_length(gram, torch.ones_like(weights)) / length) ** 0.5
-    return Regulation(weights * gamma, tuple(kept), {"gamma": gamma, "unregulated": 0.0})
+    plain = squared_length(gram, torch.ones_like(weights))
+    gamma = (plain / length) ** 0.5
+    metrics = {
+        "gamma": gamma,
+        "coherence": plain**0.5 / float(norms.sum()),
+        "position": (sum(kept) / len(kept) + 0.5) / geometry.steps,
+        "unregulated": 0.0,
+    }
+    return Regulation(weights * gamma, tuple(kept), metrics)
 
 
 def squared_length(gram: Tensor, weights: Tensor) -> float:

@@ -6,9 +6,9 @@ steps whose running sum stays shortest are *convergent* and kept, the rest are *
 
 import numpy as np
 
-from ecgr.components import Fraction, PositiveFraction, Tensor, component
+from ecgr.components import Fraction, PositiveFraction, Tensor, component, torch
 from ecgr.geometry import Geometry, Regulation
-from ecgr.regulators.attenuation import attenuate, kept_count
+from ecgr.regulators.attenuation import attenuate, kept_count, squared_length
 
 
 @component
@@ -28,6 +28,32 @@ class ECGR:
         """Weigh the steps."""
         kept = herd(geometry.gram, count=kept_count(geometry.steps, self.keep))
         return attenuate(geometry, kept, self.beta)
+
+
+@component
+class SafeECGR:
+    """ECGR with a damping that its error bound covers: beta is raised to |a|^2 / |b|^2 where it is smaller.
+
+    a is the sum of the kept steps, b that of the others. If <c, mu> > 0 and a is better aligned with mu than b, the
+    regulated update is closer to mu than the plain one for every such mu exactly from that beta on.
+
+    >>> SafeECGR(beta=0.1)(Geometry(gram=[[1.0, 0.0], [0.0, 4.0]])).metrics["beta"]
+    0.25
+    """
+
+    beta: Fraction = 0.2
+    keep: PositiveFraction = 0.5
+
+    def __call__(self, geometry: Geometry) -> Regulation:
+        """Weigh the steps."""
+        kept = herd(geometry.gram, count=kept_count(geometry.steps, self.keep))
+        chosen = torch.zeros_like(geometry.gram[0])
+        chosen[kept] = 1.0
+        rest = squared_length(geometry.gram, 1.0 - chosen)
+        covered = squared_length(geometry.gram, chosen) / rest if rest > 0 else 1.0
+        beta = min(1.0, max(self.beta, covered))
+        regulation = attenuate(geometry, kept, beta)
+        return Regulation(regulation.coefficients, regulation.kept, {**regulation.metrics, "beta": beta})
 
 
 @component

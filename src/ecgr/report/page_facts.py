@@ -1,5 +1,6 @@
 """What was run, for the end of a report: settings, configs, versions, hashes, notes, rejected updates."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -28,12 +29,8 @@ def differing(runs: Sequence[Run]) -> Table | None:
     configs = [_flat(run.record.config) for run in runs]
     rows = []
     for key in [*varying_keys(configs), "run.seed"]:
-        counts: dict[str, int] = {}
-        for config in configs:
-            if key in config:
-                counts[str(config[key])] = counts.get(str(config[key]), 0) + 1
-        if len(counts) > 1:
-            values = (f"{value} ({count} {'run' if count == 1 else 'runs'})" for value, count in counts.items())
+        values = _counted(str(config[key]) for config in configs if key in config)
+        if len(values) > 1:
             rows.append([Cell(key), Cell(", ".join(values))])
     return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
 
@@ -53,14 +50,16 @@ def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
 
 
 def run_table(runs: Sequence[Run]) -> Table:
-    """One line a run: what it is, how far it got, and what it was made with."""
+    """One line a run: what it is and how far it got."""
+    several = any(run.setting for run in runs)
+    columns = ("algorithm", "regulator", "seed#", "state", "rounds#", "last accuracy %#", "made")
     return table(
         "The runs",
-        ["run", "setting", "algorithm", "regulator", "seed#", "state", "rounds#", "last accuracy %#", "made", "with"],
+        ["run", *(["setting"] if several else []), *columns],
         [
             [
                 Cell(run.name),
-                Cell(run.setting or "–"),
+                *([Cell(run.setting)] if several else []),
                 Cell(run.algorithm),
                 Cell(run.regulator),
                 Cell(str(run.seed), run.seed),
@@ -68,7 +67,6 @@ def run_table(runs: Sequence[Run]) -> Table:
                 Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
                 Cell(f"{100 * last:.2f}" if isinstance(last, (int, float)) else "–", last),
                 Cell(str(run.record.manifest.get("created", "–"))),
-                Cell(_made_with(run.record.manifest)),
             ]
             for run in runs
             for last in [run.rounds[-1].get("accuracy") if run.rounds else None]
@@ -78,21 +76,19 @@ def run_table(runs: Sequence[Run]) -> Table:
 
 def data_hashes(runs: Sequence[Run]) -> Table | None:
     """The SHA-256 of every data file that was read, each once."""
-    seen: dict[tuple[str, str], int] = {}
-    for run in runs:
-        for name, digest in run.record.manifest.get("data", {}).items():
-            seen[str(name), str(digest)] = seen.get((str(name), str(digest)), 0) + 1
-    rows = [[Cell(name), Cell(digest), Cell(str(count), count)] for (name, digest), count in seen.items()]
+    files = ((str(name), str(digest)) for run in runs for name, digest in run.record.manifest.get("data", {}).items())
+    rows = [[Cell(name), Cell(digest), Cell(str(count), count)] for (name, digest), count in Counter(files).items()]
     return table("Data files and their SHA-256", ["file", "sha256", "runs#"], rows) if rows else None
+
+
+def made_with(runs: Sequence[Run]) -> list[str]:
+    """Versions and machines, each combination once with the number of runs."""
+    return _counted(_made_with(run.record.manifest) for run in runs)
 
 
 def notes(runs: Sequence[Run]) -> list[str]:
     """What the runs noted about their data, each once with the number of runs."""
-    seen: dict[str, int] = {}
-    for run in runs:
-        for note in run.record.manifest.get("notes", []):
-            seen[str(note)] = seen.get(str(note), 0) + 1
-    return [f"{note} ({count} {'run' if count == 1 else 'runs'})" for note, count in seen.items()]
+    return _counted(str(note) for run in runs for note in run.record.manifest.get("notes", []))
 
 
 def rejected(runs: Sequence[Run]) -> Table | None:
@@ -113,6 +109,10 @@ def rejected(runs: Sequence[Run]) -> Table | None:
     more = f"; the first {MOST_REJECTED} are listed" if len(rows) > MOST_REJECTED else ""
     caption = f"Rejected updates: {len(rows)}{more}"
     return table(caption, ["run", "round#", "client", "reason"], rows[:MOST_REJECTED])
+
+
+def _counted(texts: Iterable[str]) -> list[str]:
+    return [f"{text} ({count} {'run' if count == 1 else 'runs'})" for text, count in Counter(texts).items()]
 
 
 def _made_with(manifest: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from typing import Any
 from ecgr.report.arms import Arm, Group, Run
 from ecgr.report.comparison import LEVEL, Comparison, Pair
 from ecgr.report.metrics import METRICS, PRIMARY, last5
-from ecgr.report.page_facts import config_texts, data_hashes, differing, joined, notes, rejected, run_table
+from ecgr.report.page_facts import config_texts, data_hashes, differing, joined, made_with, notes, rejected, run_table
 from ecgr.report.page_tables import Cell, Table, bytes_text, cost_table, points, table
 from ecgr.report.presentation import sentence
 
@@ -37,6 +37,7 @@ def told(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparison) -
         "configs": config_texts(groups),
         "runs": run_table(runs),
         "hashes": data_hashes(runs),
+        "made_with": made_with(runs),
         "notes": notes(runs),
         "rejected": rejected(runs),
     }
@@ -78,7 +79,7 @@ def comparison_table(comparison: Comparison) -> Table | None:
         [
             *(["setting"] if several else []),
             *("algorithm", "regulator", "seeds#", f"{comparison.baseline} %#", "regulated %#", "difference#"),
-            *(f"{interval}#", "p, Holm#", "effect d_z#", "verdict"),
+            *(f"{interval}#", "p, Holm#", "d_z#", "verdict"),
         ],
         [_pair_row(pair, several) for pair in comparison.pairs],
     )
@@ -187,7 +188,7 @@ def _facts(runs: Sequence[Run]) -> list[str]:
         values("data", "name"),
         f"{values('partition', 'clients')} clients",
         f"{values('federation', 'rounds')} rounds",
-        f"seed {values('run', 'seed')}",
+        f"{'seeds' if len({run.seed for run in runs}) > 1 else 'seed'} {values('run', 'seed')}",
     ]
 
 

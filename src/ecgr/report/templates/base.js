@@ -1,0 +1,109 @@
+// The data, the theme, and the plots: each a function from theme to traces, drawn again when the theme changes.
+const data = JSON.parse(document.getElementById('data').textContent);
+const plots = new Map();
+const dark = matchMedia('(prefers-color-scheme: dark)');
+const touch = matchMedia('(pointer: coarse)');
+const narrow = matchMedia('(max-width: 48rem)');
+const DASHES = ['dash', 'solid', 'solid', 'dot', 'dashdot', 'longdash'];
+const ARMS = 6;
+
+// Plotly reads a little HTML in every text. Names are text.
+function plain(text, most = 48) {
+  const whole = String(text);
+  const cut = whole.length > most ? whole.slice(0, most - 1) + '…' : whole;
+  return cut.replaceAll('&', '&amp;').replaceAll('<', '&lt;').replaceAll('>', '&gt;');
+}
+
+function css(name) {
+  return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function readTheme() {
+  const theme = { arms: [] };
+  for (const name of ['paper', 'ink', 'quiet', 'line', 'grid', 'strip', 'absent', 'damped', 'low', 'middle', 'high']) theme[name] = css('--' + name);
+  for (let i = 0; i < ARMS; i++) theme.arms.push(css('--arm-' + i));
+  theme.font = css('--sans');
+  return theme;
+}
+
+function armColour(theme, number) {
+  return number === 0 ? theme.arms[0] : theme.arms[1 + ((number - 1) % (ARMS - 1))];
+}
+
+function armDash(number) {
+  return number === 0 ? DASHES[0] : DASHES[1 + ((number - 1) % (ARMS - 1))];
+}
+
+function faint(colour, alpha) {
+  const [r, g, b] = [1, 3, 5].map((at) => parseInt(colour.slice(at, at + 2), 16));
+  return `rgba(${r},${g},${b},${alpha})`;
+}
+
+function axis(theme, title, more = {}) {
+  return {
+    title: { text: title, standoff: 8, font: { size: 12.5, color: theme.quiet } },
+    gridcolor: theme.grid, linecolor: theme.line, zeroline: false, ticks: '', automargin: true,
+    tickfont: { size: 12, color: theme.quiet }, ...more,
+  };
+}
+
+function layout(theme, more = {}) {
+  return {
+    paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
+    font: { family: theme.font, size: 13, color: theme.ink },
+    margin: { l: 48, r: 12, t: 36, b: 44 },
+    dragmode: touch.matches ? false : 'zoom',
+    hoverlabel: { bgcolor: theme.paper, bordercolor: theme.line, font: { color: theme.ink, size: 12.5 }, align: 'left', namelength: 40 },
+    legend: { orientation: 'h', x: 0, y: 1.02, yanchor: 'bottom', itemclick: 'toggleothers', itemdoubleclick: 'toggle', font: { size: 12.5 } },
+    modebar: { bgcolor: 'rgba(0,0,0,0)', color: theme.quiet, activecolor: theme.ink },
+    ...more,
+  };
+}
+
+// A band from low to high, as one closed shape without a line of its own.
+function band(rounds, low, high, colour, more = {}) {
+  return {
+    x: [...rounds, ...[...rounds].reverse()], y: [...high, ...[...low].reverse()],
+    type: 'scatter', mode: 'lines', line: { width: 0 }, fill: 'toself', fillcolor: faint(colour, 0.16),
+    hoverinfo: 'skip', showlegend: false, ...more,
+  };
+}
+
+function register(id, draw) {
+  if (document.getElementById(id)) plots.set(id, draw);
+}
+
+async function show(id, theme = readTheme()) {
+  const element = document.getElementById(id);
+  const { traces, layout: form, buttons = [] } = plots.get(id)(theme, element);
+  await Plotly.react(element, traces, form, {
+    responsive: true, displayModeBar: 'hover', displaylogo: false, scrollZoom: false, modeBarButtons: [['toImage', ...buttons]],
+    toImageButtonOptions: { format: 'svg', filename: 'ecgr-' + id.replace('plot-', '') },
+  });
+}
+
+// One plot after another, with a breath between, so that the page can be read and scrolled meanwhile.
+async function showAll() {performance.mark('start');
+  const theme = readTheme();
+  for (const id of plots.keys()) {
+    await show(id, theme);performance.mark(id);
+    await new Promise((next) => setTimeout(next));
+  }
+}
+
+function choices(id, labels, chosen) {
+  const menu = document.getElementById(id);
+  if (!menu) return null;
+  menu.replaceChildren(...labels.map((label, number) => {
+    const option = document.createElement('option');
+    option.value = number;
+    option.textContent = label;
+    return option;
+  }));
+  if (chosen) menu.onchange = chosen;
+  return menu;
+}
+
+function rowHeight(element, rows, each, rest) {
+  element.style.height = `${rest + each * Math.max(1, rows)}px`;
+}

@@ -1,0 +1,68 @@
+// Diagnostics, each under its own name, and seconds a round.
+const diagnosed = data.diagnostics.map((list, number) => ({ list, number })).filter(({ list }) => list.length);
+
+function diagnosticPlot(entry) {
+  return (theme) => ({
+    traces: entry.arms.flatMap((arm) => {
+      const colour = armColour(theme, arm.colour);
+      return [
+        band(arm.rounds, arm.low, arm.high, colour),
+        {
+          x: arm.rounds, y: arm.mean, type: 'scatter', mode: arm.rounds.length > 1 ? 'lines' : 'markers', name: plain(arm.label, 24),
+          line: { color: colour, width: 2, dash: armDash(arm.colour) }, marker: { color: colour }, hovertemplate: '%{y:.4~g}',
+        },
+      ];
+    }),
+    layout: layout(theme, {
+      hovermode: 'x unified', showlegend: true, margin: { l: 40, r: 8, t: 28, b: 36 },
+      xaxis: axis(theme, 'round', { showgrid: false, tickformat: 'd' }), yaxis: axis(theme, ''),
+    }),
+  });
+}
+
+function tiles(list) {
+  const box = document.getElementById('diagnostics-plots');
+  for (const id of [...plots.keys()].filter((key) => key.startsWith('plot-diagnostic-'))) {
+    Plotly.purge(id);
+    plots.delete(id);
+  }
+  box.replaceChildren(...list.map((entry, number) => {
+    const figure = document.createElement('figure');
+    const heading = document.createElement('h3');
+    heading.textContent = entry.name;
+    const plot = document.createElement('div');
+    plot.className = 'plot';
+    plot.id = `plot-diagnostic-${number}`;
+    plot.setAttribute('role', 'img');
+    plot.setAttribute('aria-label', `${entry.name} over rounds`);
+    figure.append(heading, plot);
+    return figure;
+  }));
+  list.forEach((entry, number) => register(`plot-diagnostic-${number}`, diagnosticPlot(entry)));
+}
+
+if (diagnosed.length) {
+  tiles(diagnosed[0].list);
+  choices('diagnostics-group', diagnosed.map(({ number }) => data.groups[number].label), async (event) => {
+    const { list } = diagnosed[Number(event.target.value)];
+    tiles(list);
+    for (let number = 0; number < list.length; number++) await show(`plot-diagnostic-${number}`);
+  });
+}
+
+register('plot-cost', (theme, element) => {
+  const rows = data.cost;
+  const places = rows.map((_, number) => rows.length - 1 - number);
+  rowHeight(element, rows.length, 44, 80);
+  return {
+    traces: rows.map((row, number) => ({
+      type: 'box', orientation: 'h', y: [places[number]], q1: [row.q1], median: [row.median], q3: [row.q3], lowerfence: [row.low], upperfence: [row.high],
+      name: plain(row.label), width: 0.5, line: { color: armColour(theme, row.colour), width: 1.75 }, fillcolor: faint(armColour(theme, row.colour), 0.25), hoverinfo: 'x',
+    })),
+    layout: layout(theme, {
+      showlegend: false, hovermode: 'closest', margin: { l: 48, r: 12, t: 8, b: 44 },
+      xaxis: axis(theme, 'seconds a round', { rangemode: 'tozero' }),
+      yaxis: axis(theme, '', { tickvals: places, ticktext: rows.map((row) => plain(row.label, narrow.matches ? 18 : 48)), range: [-0.6, rows.length - 0.4], showgrid: false, fixedrange: true, tickfont: { size: 13, color: theme.ink } }),
+    }),
+  };
+});
