@@ -111,12 +111,12 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
     )
     if regulation is not None:
         result = replace(result, kept=regulation.kept, metrics={**result.metrics, **regulation.metrics})
-        if recorder is not None and experiment.run.diagnostics:
-            vectors = Vectors(recorder.sum_of(regulation.kept).cpu(), plain.cpu(), update.cpu())
-            result = replace(result, vectors=vectors)
         if experiment.run.step_control == "match_plain":
             unregulated = experiment.algorithm.finish(replace(trace, update=plain), server, own)[1]
             result = replace(result, plain=Contribution(job.client, examples, _to(unregulated, "cpu")))
+    if experiment.run.diagnostics:
+        kept = None if recorder is None else recorder.sum_of(result.kept).cpu()
+        result = replace(result, vectors=Vectors(kept, plain.cpu(), update.cpu()))
     return result, _to(state, "cpu")
 
 

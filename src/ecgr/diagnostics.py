@@ -24,9 +24,9 @@ BATCH = 256
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Vectors:
-    """What a client hands over for its diagnostics: a, c and v."""
+    """What a client hands over for its diagnostics: a (None without regulation), c and v."""
 
-    kept: Tensor
+    kept: Tensor | None
     plain: Tensor
     regulated: Tensor
 
@@ -78,7 +78,10 @@ def client_diagnostics(vectors: Vectors, directions: Mapping[str, Tensor]) -> di
     >>> found["cos_a_mu"], found["cos_b_mu"], found["assumption_mu"], found["conclusion_mu"]
     (1.0, 0.0, 1.0, 1.0)
     """
-    a, c, v = vectors.kept.double(), vectors.plain.double(), vectors.regulated.double()
+    c, v = vectors.plain.double(), vectors.regulated.double()
+    if vectors.kept is None:
+        return {f"cos_c_{name}": cosine(c, direction.double()) for name, direction in directions.items()}
+    a = vectors.kept.double()
     b = c - a
     numbers = {
         "norm_a": float(a.norm()),

@@ -50,11 +50,17 @@ class Geometry:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regulation:
-    """One coefficient per step, the steps that were kept (in the order of choice), and numbers worth recording."""
+    """One coefficient per step, the steps that were kept (in the order of choice), and numbers worth recording.
+
+    Attributes:
+        weights: the coefficients before they were rescaled to the length of the plain update, where they were: who has
+            the steps themselves then takes both lengths from them and not from inner products, which may be estimates.
+    """
 
     coefficients: Tensor
     kept: tuple[int, ...]
     metrics: Mapping[str, float] = field(default_factory=dict)
+    weights: Tensor | None = None
 
     @property
     def changes_nothing(self) -> bool:

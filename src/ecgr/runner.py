@@ -2,8 +2,8 @@
 
 import os
 import platform
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -18,10 +18,16 @@ from ecgr.record import RunRecord, RunWriter
 
 if TYPE_CHECKING:
     from ecgr.data import Dataset
+    from ecgr.simulation import Outcome, Snapshot
     from ecgr.workspace import Problem
+
+    Rounds = Callable[[Snapshot], Generator[Outcome, None, None]]
 
 Watch = Callable[[Mapping[str, Any]], None]
 """Called with each round's line of the record."""
+
+OWN_FILES = frozenset({".lock", ".holder", ".federation"})
+"""What may lie in a directory before there is a run in it."""
 
 
 def run(
@@ -58,10 +64,37 @@ def run(
     problem = prepare(experiment, dataset, device)
     for note in dataset.notes:
         (warn or _ignore)(f"note: data is {note}")
+
+    def rounds(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
+        from ecgr.engines import open_engine  # loads torch
+        from ecgr.simulation import simulate  # loads torch
+
+        with open_engine(problem, workers) as engine:
+            yield from simulate(problem, engine, snapshot)
+
+    every = experiment.run.checkpoint_every
+    return play(problem, dataset, directory, rounds, resume=resume, every=every, watch=watch, warn=warn)
+
+
+def play(
+    problem: "Problem",
+    dataset: "Dataset",
+    directory: Path,
+    rounds: "Rounds",
+    *,
+    resume: bool,
+    every: int,
+    watch: Watch | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> RunRecord:
+    """Play what is left of a run into ``directory``, which is locked meanwhile.
+
+    ``rounds`` plays on from a snapshot; a checkpoint is written after ``every`` so many rounds.
+    """
     with locked(directory):
         refuse_foreign(directory, resume)
         if not (resume and RunRecord.is_run(directory) and _continues(directory, problem, dataset)):
-            _play(problem, dataset, directory, workers, watch or _ignore, warn or _ignore)
+            _play(problem, dataset, directory, rounds, every, watch or _ignore, warn or _ignore)
     return RunRecord.open(directory)
 
 
@@ -73,7 +106,7 @@ def refuse_foreign(directory: Path, resume: bool) -> None:
         if not resume:
             state = "a finished" if RunRecord(directory).finished else "an unfinished"
             raise ConfigError(f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it")
-    elif directory.is_dir() and any(path.name not in {".lock", ".holder"} for path in directory.iterdir()):
+    elif directory.is_dir() and any(path.name not in OWN_FILES for path in directory.iterdir()):
         raise ConfigError(f"--out: {directory} is not empty and holds no run; give another --out")
 
 
@@ -102,14 +135,14 @@ def _play(
     problem: "Problem",
     dataset: "Dataset",
     directory: Path,
-    workers: int,
+    rounds: "Rounds",
+    every: int,
     watch: Watch,
     warn: Callable[[str], None],
 ) -> None:
     """Play the rounds that are left, recording each."""
     from ecgr.checkpoint import load_checkpoint, save_checkpoint  # loads torch
-    from ecgr.engines import open_engine  # loads torch
-    from ecgr.simulation import final_state, simulate, start  # loads torch
+    from ecgr.simulation import final_state, start  # loads torch
 
     writer = RunWriter(directory)
     checkpoints = directory / "checkpoint"
@@ -124,9 +157,9 @@ def _play(
     writer.rewind(position, snapshot.rounds)
     for row in RunRecord(directory).rounds:
         watch(row)
-    every, total = problem.experiment.run.checkpoint_every, problem.experiment.federation.rounds
-    with open_engine(problem, workers) as engine:
-        for outcome in simulate(problem, engine, snapshot):
+    total = problem.experiment.federation.rounds
+    with closing(rounds(snapshot)) as outcomes:
+        for outcome in outcomes:
             snapshot = outcome.snapshot
             writer.append(outcome.row, outcome.kept)
             if snapshot.rounds % every == 0 or snapshot.rounds == total:

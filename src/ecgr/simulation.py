@@ -230,13 +230,10 @@ def _directions(problem: Problem, engine: Engine, snapshot: Snapshot, step: Tens
 
 
 def _add_diagnostics(row: dict[str, Any], used: Sequence[ClientResult], directions: Mapping[str, Tensor]) -> None:
-    measured = [(r, r.vectors) for r in used if r.vectors is not None]
-    for client_row, result in zip(row["clients"], used, strict=True):
-        if result.vectors is not None:
-            client_row["diagnostics"] = client_diagnostics(result.vectors, directions)
-    if measured:
-        vectors, examples = [v for _, v in measured], [r.examples for r, _ in measured]
-        row["diagnostics"] = round_diagnostics(vectors, examples, directions)
+    vectors = [r.vectors for r in used if r.vectors is not None]
+    for client_row, own in zip(row["clients"], vectors, strict=True):
+        client_row["diagnostics"] = client_diagnostics(own, directions)
+    row["diagnostics"] = round_diagnostics(vectors, [r.examples for r in used], directions)
 
 
 def _client_row(result: ClientResult, evaluation: Evaluation) -> dict[str, Any]:

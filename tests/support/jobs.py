@@ -74,3 +74,16 @@ class KillsParent:
     def run(self, workspace: dict[str, int]) -> str:
         os.kill(os.getppid(), signal.SIGKILL)
         return "nobody reads this"
+
+
+@dataclass(frozen=True)
+class Waits:
+    """Answers only when somebody has written a byte into a named pipe."""
+
+    pipe: Path
+    cost: int = 1
+
+    def run(self, workspace: dict[str, int]) -> str:
+        with self.pipe.open("rb", buffering=0) as pipe:
+            pipe.read(1)
+        return "late"

@@ -3,14 +3,58 @@
 A gradient set takes displacements one by one and answers three questions about them: their Gram matrix, their inner
 products with a direction, and a linear combination. Precision and place of storage can change behind it without a
 regulator noticing.
+
+========  ==========================  =====================================================
+store     room for T steps of d       answers
+========  ==========================  =====================================================
+dense     4 T d bytes of memory       exact
+bf16      2 T d                       relative error 2^-9 a number
+int8      1 T d                       error 1/254 of the largest of 256 neighbours
+disk      4 T d on the disk           those of dense, to the bit
+replay    4 T k, k = 1,024            selection on a sketch, then the combination of dense
+auto      that of dense or disk       those of dense, to the bit, unless only replay fits
+========  ==========================  =====================================================
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 from ecgr.gradients.dense import DenseGradientSet
-from ecgr.gradients.protocol import GradientSet
+from ecgr.gradients.disk import DiskGradientSet
+from ecgr.gradients.protocol import GradientSet, Replay, Store
+from ecgr.gradients.reduced import Bf16GradientSet, Int8GradientSet
+from ecgr.gradients.room import check_room, pick
+from ecgr.gradients.sketch import SketchGradientSet
 
-STORES: Mapping[str, Callable[[int], GradientSet]] = {"dense": DenseGradientSet}
+
+def auto(size: int, *, steps: int | None = None, replay: Replay | None = None) -> GradientSet:
+    """A set of the kind that `pick` chooses."""
+    return STORES[pick(size, steps, replayable=replay is not None)](size, steps=steps, replay=replay)
+
+
+STORES: Mapping[str, Store] = {
+    "dense": DenseGradientSet,
+    "bf16": Bf16GradientSet,
+    "int8": Int8GradientSet,
+    "disk": DiskGradientSet,
+    "replay": SketchGradientSet,
+    "auto": auto,
+}
 """By name: how to make an empty set for displacements of a given size."""
 
-__all__ = ["STORES", "DenseGradientSet", "GradientSet"]
+EXACT = frozenset({"dense", "disk"})
+"""Stores whose answers are those of the displacements themselves, to the same bits."""
+
+__all__ = [
+    "EXACT",
+    "STORES",
+    "Bf16GradientSet",
+    "DenseGradientSet",
+    "DiskGradientSet",
+    "GradientSet",
+    "Int8GradientSet",
+    "Replay",
+    "SketchGradientSet",
+    "Store",
+    "check_room",
+    "pick",
+]

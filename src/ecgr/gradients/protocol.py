@@ -1,8 +1,14 @@
 """What every gradient set can do."""
 
+from collections.abc import Callable
 from typing import Protocol
 
+import torch
 from torch import Tensor
+
+Visit = Callable[[Tensor], None]
+Replay = Callable[[Visit], None]
+"""Runs the same training again and hands every displacement, in order, to its argument."""
 
 
 class GradientSet(Protocol):
@@ -16,6 +22,10 @@ class GradientSet(Protocol):
         """Store a copy of one displacement."""
         ...
 
+    def new_row(self, device: torch.device) -> Tensor | None:
+        """One more row, for the caller to fill at once: saves `append`'s copy; None where only `append` will do."""
+        ...
+
     def gram(self) -> Tensor:
         """All inner products, (T, T), float64 on the CPU."""
         ...
@@ -25,5 +35,19 @@ class GradientSet(Protocol):
         ...
 
     def combine(self, coefficients: Tensor) -> Tensor:
-        """``coefficients @ G``, (d,), float32."""
+        """``coefficients @ G``, (d,), float32: summed in float64, one step after the other, then rounded once."""
+        ...
+
+
+class Store(Protocol):
+    """An entry of ``STORES``: makes an empty set."""
+
+    def __call__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> GradientSet:
+        """A set for displacements of ``size`` numbers.
+
+        Args:
+            size: d.
+            steps: how many displacements will come, where that is known: room for them is made at once.
+            replay: how to see all displacements again; only a set that does not hold them needs it.
+        """
         ...

@@ -52,7 +52,7 @@ def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
 def run_table(runs: Sequence[Run]) -> Table:
     """One line a run: what it is and how far it got."""
     several = any(run.setting for run in runs)
-    columns = ("algorithm", "regulator", "seed#", "state", "rounds#", "last accuracy %#", "made")
+    columns = ("algorithm", "regulator", "seed#", "state", "rounds#", "last accuracy %#", "made, UTC")
     return table(
         "The runs",
         ["run", *(["setting"] if several else []), *columns],
@@ -66,7 +66,7 @@ def run_table(runs: Sequence[Run]) -> Table:
                 Cell(run.state),
                 Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
                 Cell(f"{100 * last:.2f}" if isinstance(last, (int, float)) else "–", last),
-                Cell(str(run.record.manifest.get("created", "–"))),
+                Cell(str(run.record.manifest.get("created", "–")).replace("T", " ").removesuffix("+00:00")),
             ]
             for run in runs
             for last in [run.rounds[-1].get("accuracy") if run.rounds else None]

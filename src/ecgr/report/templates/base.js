@@ -3,6 +3,7 @@ const data = JSON.parse(document.getElementById('data').textContent);
 const plots = new Map();
 const dark = matchMedia('(prefers-color-scheme: dark)');
 const touch = matchMedia('(pointer: coarse)');
+const hovers = matchMedia('(hover: hover)');
 const narrow = matchMedia('(max-width: 48rem)');
 const DASHES = ['dash', 'solid', 'solid', 'dot', 'dashdot', 'longdash'];
 const ARMS = 6;
@@ -77,16 +78,16 @@ async function show(id, theme = readTheme()) {
   const element = document.getElementById(id);
   const { traces, layout: form, buttons = [] } = plots.get(id)(theme, element);
   await Plotly.react(element, traces, form, {
-    responsive: true, displayModeBar: 'hover', displaylogo: false, scrollZoom: false, modeBarButtons: [['toImage', ...buttons]],
+    responsive: true, displayModeBar: hovers.matches ? 'hover' : false, displaylogo: false, showSendToCloud: false, scrollZoom: false, modeBarButtons: [['toImage', ...buttons]],
     toImageButtonOptions: { format: 'svg', filename: 'ecgr-' + id.replace('plot-', '') },
   });
 }
 
 // One plot after another, with a breath between, so that the page can be read and scrolled meanwhile.
-async function showAll() {performance.mark('start');
+async function showAll() {
   const theme = readTheme();
   for (const id of plots.keys()) {
-    await show(id, theme);performance.mark(id);
+    await show(id, theme);
     await new Promise((next) => setTimeout(next));
   }
 }

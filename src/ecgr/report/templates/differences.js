@@ -27,7 +27,7 @@ register('plot-differences', (theme, element) => {
     ],
     layout: layout(theme, {
       showlegend: false, hovermode: 'closest', margin: { l: 48, r: 12, t: 12, b: 48 },
-      xaxis: axis(theme, 'regulated minus baseline, points of accuracy', { tickformat: '~g', zeroline: true, zerolinecolor: theme.quiet, zerolinewidth: 1 }),
+      xaxis: axis(theme, narrow.matches ? 'difference, points of accuracy' : 'regulated minus baseline, points of accuracy', { tickformat: '~g', zeroline: true, zerolinecolor: theme.quiet, zerolinewidth: 1 }),
       yaxis: axis(theme, '', {
         tickvals: rows, ticktext: pairs.map((pair) => plain(pair.label, narrow.matches ? 18 : 48)), range: [-0.6, pairs.length - 0.4],
         showgrid: false, fixedrange: true, tickfont: { size: 13, color: theme.ink },

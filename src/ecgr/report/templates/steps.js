@@ -1,6 +1,6 @@
 // Which steps were kept: all clients of a run in a scene that turns, one client as a map, and how late they come.
 const MOST_POINTS = 6000;
-const EYE = { x: 1.6, y: -1.6, z: 0.95 };
+const EYE = narrow.matches ? { x: 1.95, y: -1.95, z: 1.15 } : { x: 1.7, y: -1.7, z: 1 };
 const chosen = { run: 0, client: 0 };
 
 // Rows by round, columns by step: the share kept, 0 or 1 in exact maps, null where there was no step.

@@ -1,0 +1,129 @@
+"""The three questions about a set of rows, answered one block of columns after the other.
+
+A store keeps rows in whatever form and place it likes and shows them here as float32 tiles of some rows and a block of
+columns. So precision and place of storage are one file each, and the arithmetic is in this one.
+
+Sums over the columns run in float64 from block to block. Inside a block, products are float64 for small sets and
+float32 for large ones, where the error of a Gram entry stays below 1e-6 of the two steps' lengths. Sums over the steps
+run in float64, strictly one step after the other and without fused multiply-add: their bits do not depend on blocks,
+tiles or vector units, so whoever sees the steps one at a time gets the same ones.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
+from math import sqrt
+
+import torch
+from torch import Tensor
+
+COLUMNS_PER_BLOCK = 8192  # a multiple of every block that a store encodes together
+ROWS_PER_TILE = 64  # products of tiles this size run at full speed, and leave out almost half of a symmetric matrix
+ROWS_AT_ONCE = 8  # of float64 in `combine`: half a megabyte, which stays in the cache
+CHEAP_PRODUCT = 2**26  # multiply-adds; up to here (some 5 ms) a float64 product costs nothing that anybody notices
+
+
+class BlockedSet(ABC):
+    """A gradient set over rows that a subclass stores."""
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._length = 0
+        self._device = torch.device("cpu")
+
+    def __len__(self) -> int:
+        return self._length
+
+    def append(self, displacement: Tensor) -> None:
+        """Store a copy of one displacement."""
+        check_shape(displacement, self._size)
+        self._device = displacement.device
+        self._put(displacement)
+        self._length += 1
+
+    def new_row(self, device: torch.device) -> Tensor | None:
+        """None: displacements come through `append`."""
+        return None
+
+    def gram(self) -> Tensor:
+        """All inner products, (T, T), float64 on the CPU."""
+        steps = self._length
+        exact = steps * steps * self._size <= CHEAP_PRODUCT
+        total = torch.zeros(steps, steps, dtype=torch.float64, device=self._device)
+        for start, stop in self._blocks():
+            tiles = [tile.double() if exact else tile for tile in self._tiles(start, stop)]
+            _add_products(total, tiles)
+        return (total.triu() + total.triu(1).T).cpu()
+
+    def project(self, direction: Tensor) -> Tensor:
+        """Inner products with one direction, (T,), float64 on the CPU."""
+        check_shape(direction, self._size)
+        total = torch.zeros(self._length, dtype=torch.float64, device=self._device)
+        for start, stop in self._blocks():
+            piece = direction[start:stop].to(self._device, torch.float64)
+            total += torch.cat([tile.double() @ piece for tile in self._tiles(start, stop)])
+        return total.cpu()
+
+    def combine(self, coefficients: Tensor) -> Tensor:
+        """``coefficients @ G``, (d,), float32: summed in float64, one step after the other, then rounded once."""
+        weights = checked_weights(coefficients, self._length).to(self._device)
+        result = torch.empty(self._size, device=self._device)
+        for start, stop in self._blocks():
+            total = torch.zeros(stop - start, dtype=torch.float64, device=self._device)
+            first = 0
+            for tile in self._tiles(start, stop):
+                for rows in tile.split(ROWS_AT_ONCE):
+                    for row in rows.double().mul_(weights[first : first + len(rows), None]).unbind():
+                        total.add_(row)
+                    first += len(rows)
+            result[start:stop] = total
+        return result
+
+    @abstractmethod
+    def _put(self, displacement: Tensor) -> None:
+        """Store a copy of one displacement of the right shape."""
+
+    @abstractmethod
+    def _tiles(self, start: int, stop: int) -> list[Tensor]:
+        """All rows in order, columns ``start`` to ``stop``, as float32 tiles on the device that computes."""
+
+    def _blocks(self) -> Iterator[tuple[int, int]]:
+        for start in range(0, self._size, COLUMNS_PER_BLOCK):
+            yield start, min(start + COLUMNS_PER_BLOCK, self._size)
+
+
+def _add_products(total: Tensor, tiles: list[Tensor]) -> None:
+    """Add the products of all pairs of tiles to the upper triangle of ``total``."""
+    top = 0
+    for i, rows in enumerate(tiles):
+        left = top
+        for columns in tiles[i:]:
+            total[top : top + len(rows), left : left + len(columns)] += rows @ columns.T
+            left += len(columns)
+        top += len(rows)
+
+
+def check_shape(vector: Tensor, size: int) -> None:
+    """Refuse a vector that is not one of this set's."""
+    if vector.shape != (size,):
+        raise ValueError(f"expected {size} values, got shape {tuple(vector.shape)}")
+
+
+def checked_weights(coefficients: Tensor, steps: int) -> Tensor:
+    """The coefficients as float64, one for each step."""
+    if coefficients.shape != (steps,):
+        raise ValueError(f"expected one coefficient for each of {steps} steps, got shape {tuple(coefficients.shape)}")
+    return coefficients.to(torch.float64)
+
+
+def squared_norm(vector: Tensor) -> float:
+    """``|v|^2`` in float64, block by block, so that no second copy of a large vector is made."""
+    return float(sum(float(block.double().square().sum()) for block in vector.split(COLUMNS_PER_BLOCK)))
+
+
+def norm(vector: Tensor) -> float:
+    """``|v|`` in float64.
+
+    >>> norm(torch.tensor([3.0, 4.0]))
+    5.0
+    """
+    return sqrt(squared_norm(vector))

@@ -1,0 +1,76 @@
+"""The paper's presets on the real images (skipped where they are not), and on LC25000's layout."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from support.commands import ecgr
+from support.lc25000 import write_lc25000
+
+from ecgr.config import load, presets
+from ecgr.data import LC25000
+
+pytestmark = pytest.mark.slow
+needs_images = pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="$ECGR_DATA names no folder of image sets")
+
+
+@needs_images
+@pytest.mark.data
+@pytest.mark.parametrize(
+    ("preset", "settings"),
+    [
+        ("paper/mnist", ["federation.rounds=1", "data.fraction=0.1", "partition.min_batches=1"]),
+        ("paper/fashion_mnist", ["federation.rounds=1", "data.fraction=0.1", "partition.min_batches=1"]),
+        ("reduced/cifar10", ["federation.rounds=1", "data.fraction=0.02", "partition.min_batches=1"]),
+        ("reduced/cifar100", ["federation.rounds=1", "data.fraction=0.05", "partition.min_batches=1"]),
+    ],
+)
+def test_presets_train_on_the_real_images(preset: str, settings: list[str], tmp_path: Path) -> None:
+    changes = [part for setting in settings for part in ("--set", setting)]
+    done = ecgr("run", preset, *changes, "--out", tmp_path / "run", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["round"] == 1
+    manifest = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert all(len(digest) == 64 for digest in manifest["data"].values())
+
+
+@needs_images
+@pytest.mark.data
+def test_mnist_is_dealt_out_exactly_once_and_nobody_is_poor() -> None:
+    done = ecgr("partition", "--data", "mnist", "--clients", "10", "--alpha", "0.01", "--seed", "0", "--json")
+    clients = json.loads(done.stdout)["clients"]
+    assert sum(client["samples"] for client in clients) == 60_000
+    assert min(client["samples"] for client in clients) >= 256
+    assert [client["client"] for client in clients] == list(range(10))
+
+
+def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None:
+    write_lc25000(tmp_path / "data")
+    small = ["data.image_size=32", "partition.clients=2", "federation.batch_size=4", "federation.rounds=1"]
+    changes = [part for setting in [f"data.root={tmp_path / 'data'}", *small] for part in ("--set", setting)]
+    cache = {"ECGR_CACHE": str(tmp_path / "cache")}
+    done = ecgr("run", "paper/lc25000", *changes, "--out", tmp_path / "run", **cache)
+    assert done.returncode == 0, done.stderr
+
+    dataset = LC25000(root=str(tmp_path / "data"), image_size=32).load()
+    assert dataset.train.groups is not None
+    assert dataset.test.groups is not None
+    sides = [set(zip(s.labels, s.groups, strict=True)) for s in (dataset.train, dataset.test) if s.groups is not None]
+    assert not sides[0] & sides[1]
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_every_preset_can_be_loaded(name: str) -> None:
+    if name.startswith("study/"):
+        pytest.skip("a sweep, not an experiment")
+    assert load(name).key()
+
+
+@pytest.mark.parametrize("name", sorted(name for name in presets() if name.startswith("reduced/")))
+def test_reduced_presets_keep_the_number_of_steps(name: str) -> None:
+    reduced, full = load(name), load(name.replace("reduced/", "paper/"))
+    scale = reduced.data.fraction / full.data.fraction
+    assert reduced.federation.batch_size == full.federation.batch_size * scale
+    assert reduced.partition == full.partition
+    assert reduced.schedule == full.schedule
