@@ -5,7 +5,7 @@ step; a regulator sees the recorded steps afterwards; without a regulator nothin
 """
 
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -18,13 +18,14 @@ from torch.optim import Optimizer
 
 from ecgr.algorithms import Contribution, Trace
 from ecgr.components import State
-from ecgr.diagnostics import Vectors
+from ecgr.diagnostics import Vectors, cosine
 from ecgr.geometry import Regulation
+from ecgr.gradients import EXACT, check_room
 from ecgr.recorder import Recorder
 from ecgr.regulators import Plain
 from ecgr.streams import stream, torch_seed
-from ecgr.vectors import read_buffers, write_buffers
-from ecgr.workspace import Workspace, batch_sizes
+from ecgr.vectors import ParamSpec, read_buffers, write_buffers
+from ecgr.workspace import Problem, Workspace, batch_sizes, build_model
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +41,7 @@ class ClientResult:
     metrics: Mapping[str, float] = field(default_factory=dict)
     plain: Contribution | None = None
     vectors: Vectors | None = None
+    picked_store: str | None = None
 
     @property
     def client(self) -> int:
@@ -84,15 +86,27 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
     optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
     _hook_step_term(job, workspace, optimizer)
 
+    start = job.params.to(workspace.device)
+
+    def train() -> tuple[int, float]:
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(torch_seed(experiment.run.seed, "client", job.round_index, job.client))
+            return _local_epochs(job, workspace, optimizer)
+
+    def record(store: str) -> Recorder:
+        expected = local_steps(workspace.problem, job.client)
+        return Recorder(model, optimizer, store=store, spec=spec, steps=expected, start=start, replay=train)
+
     recording = not isinstance(experiment.regulator, Plain)
-    recorder = Recorder(model, optimizer, store=experiment.run.store, spec=spec) if recording else None
-    with recorder if recorder is not None else nullcontext(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(experiment.run.seed, "client", job.round_index, job.client))
-        steps, train_loss = _local_epochs(job, workspace, optimizer)
+    recorder = record(experiment.run.store) if recording else None
+    # Diagnostics of a store that answers with an error: the same steps, exactly, beside it.
+    exact = record("disk") if recording and experiment.run.diagnostics and experiment.run.store not in EXACT else None
+    with recorder or nullcontext(), exact or nullcontext():
+        steps, train_loss = train()
 
     regulation: Regulation | None = None
     if recorder is None:
-        plain = update = job.params.to(workspace.device) - spec.read(model)
+        plain = update = start - spec.read(model)
     else:
         regulated = recorder.regulated(experiment.regulator)
         plain, update, regulation = recorder.plain, regulated.flat, regulated.regulation
@@ -109,14 +123,25 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
         seconds=time.perf_counter() - began,
         metrics={"update_norm": float(update.norm())},
     )
-    if regulation is not None:
-        result = replace(result, kept=regulation.kept, metrics={**result.metrics, **regulation.metrics})
+    if recorder is not None and regulation is not None:
+        picked = recorder.store if experiment.run.store == "auto" else None
+        result = replace(
+            result, kept=regulation.kept, metrics={**result.metrics, **regulation.metrics}, picked_store=picked
+        )
         if experiment.run.step_control == "match_plain":
             unregulated = experiment.algorithm.finish(replace(trace, update=plain), server, own)[1]
             result = replace(result, plain=Contribution(job.client, examples, _to(unregulated, "cpu")))
     if experiment.run.diagnostics:
-        kept = None if recorder is None else recorder.sum_of(result.kept).cpu()
+        known = exact or recorder
+        kept = None if known is None else known.sum_of(result.kept).cpu()
         result = replace(result, vectors=Vectors(kept, plain.cpu(), update.cpu()))
+    if exact is not None:
+        truth = exact.regulated(experiment.regulator)
+        fidelity = {
+            "kept_overlap": overlap(result.kept, truth.regulation.kept),
+            "update_cosine": cosine(update.double(), truth.flat.double()),
+        }
+        result = replace(result, metrics={**result.metrics, **fidelity})
     return result, _to(state, "cpu")
 
 
@@ -143,6 +168,35 @@ def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) ->
         steps, seen = steps + 1, seen + len(batch)
         total += loss.detach() * len(batch)
     return steps, float(total) / seen
+
+
+def local_steps(problem: Problem, client: int) -> int:
+    """T, the number of steps that a client takes in a round."""
+    federation = problem.experiment.federation
+    samples = len(problem.partition.clients[client])
+    return federation.local_epochs * len(batch_sizes(samples, federation.batch_size, federation.last_batch))
+
+
+def check_store(problem: Problem, workers: int) -> None:
+    """Refuse, before anything is trained, a ``run.store`` that cannot hold the longest clients' steps."""
+    experiment = problem.experiment
+    if isinstance(experiment.regulator, Plain):
+        return
+    as_weights = experiment.run.buffers == "as_weights"
+    size = ParamSpec.of(build_model(problem), buffers_as_weights=as_weights).size
+    clients = problem.partition.clients
+    longest = max(range(len(clients)), key=lambda client: len(clients[client]))
+    sets = min(workers, sum(len(own) > 0 for own in clients))
+    check_room(experiment.run.store, size, local_steps(problem, longest), sets, problem.device)
+
+
+def overlap(kept: Sequence[int], truth: Sequence[int]) -> float:
+    """The share of ``truth`` that is in ``kept``.
+
+    >>> overlap((1, 2), (2, 3))
+    0.5
+    """
+    return len(set(kept) & set(truth)) / len(truth) if truth else 1.0
 
 
 def epoch_batches(job: ClientJob, workspace: Workspace) -> Iterator[Tensor]:

@@ -10,7 +10,8 @@ The three-line drop-in::
 Sign, stated once: a displacement is ``before - after``, an update ``start - end``; the server subtracts.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
@@ -20,8 +21,11 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
+from ecgr.errors import ConfigError
 from ecgr.geometry import Geometry, Regulation, Regulator, identity
-from ecgr.gradients import STORES, GradientSet
+from ecgr.gradients import STORES, GradientSet, SketchGradientSet, Store, pick
+from ecgr.gradients.blocked import norm
+from ecgr.gradients.protocol import Visit
 from ecgr.vectors import ParamSpec
 
 
@@ -49,6 +53,35 @@ class Update:
         self.spec.write(self.start - self.flat, model)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Beginning:
+    """What training starts from besides the parameters: statistics, the optimiser's state, torch's generators."""
+
+    buffers: Mapping[str, Tensor]
+    optimizer: Mapping[str, Any]
+    generator: Tensor
+    cuda_generators: Sequence[Tensor]
+
+    @classmethod
+    def of(cls, model: nn.Module, optimizer: Optimizer) -> "Beginning":
+        """A copy of all of it, as it is now."""
+        return cls(
+            buffers={name: buffer.detach().clone() for name, buffer in model.named_buffers()},
+            optimizer=deepcopy(optimizer.state_dict()),
+            generator=torch.get_rng_state(),
+            cuda_generators=torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else (),
+        )
+
+    def restore(self, model: nn.Module, optimizer: Optimizer) -> None:
+        """Put all of it back."""
+        for name, buffer in model.named_buffers():
+            buffer.copy_(self.buffers[name])
+        optimizer.load_state_dict(deepcopy(dict(self.optimizer)))
+        torch.set_rng_state(self.generator)
+        for index, state in enumerate(self.cuda_generators):
+            torch.cuda.set_rng_state(state, index)
+
+
 class Recorder:
     """Hooks ``optimizer.step``: one step, one displacement, whatever the optimiser does inside.
 
@@ -59,17 +92,37 @@ class Recorder:
     Args:
         model: the model being trained; its parameters with ``requires_grad`` are recorded.
         optimizer: the optimiser whose steps count.
-        store: where displacements are kept, a name in ``ecgr.gradients.STORES``.
+        store: where displacements are kept, a name in ``ecgr.gradients.STORES`` (or an entry like those).
         spec: the layout of the recorded vector, where it is to differ from the model's trainable parameters.
+        steps: how many steps will come, where that is known: saves memory, and ``auto`` picks by it.
+        start: the parameters at the start as a flat vector, where it is at hand; saves the copy.
+        replay: runs the same training once more: what the store ``replay`` needs. The recorder puts parameters,
+            buffers, optimiser and torch's generators back to the start before it calls this; the batches must come in
+            the same order, which a shuffling ``DataLoader`` does by itself.
     """
 
-    def __init__(self, model: nn.Module, optimizer: Optimizer, *, store: str = "dense", spec: ParamSpec | None = None):
-        if store not in STORES:
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        store: str | Store = "dense",
+        spec: ParamSpec | None = None,
+        steps: int | None = None,
+        start: Tensor | None = None,
+        replay: Callable[[], object] | None = None,
+    ):
+        if isinstance(store, str) and store not in STORES:
             raise ValueError(f"unknown store {store!r}; there are: {', '.join(STORES)}")
+        if store == "replay" and replay is None:
+            raise ConfigError("store 'replay' runs the training twice; give replay=, a function that runs it again")
         self._model = model
         self._optimizer = optimizer
-        self._store_name = store
+        self._chosen = store
         self._given_spec = spec
+        self._given_start = start
+        self._expected = steps
+        self._run_again = replay
         self._handle: RemovableHandle | None = None
         self._recorded = False
 
@@ -78,10 +131,12 @@ class Recorder:
             raise RuntimeError("this Recorder is already recording")
         self.spec = self._given_spec or ParamSpec.of(self._model)
         self._tensors = self.spec.tensors(self._model)
-        self._start = self.spec.flatten(self._tensors)
+        self._start = self.spec.flatten(self._tensors) if self._given_start is None else self._given_start
         self._last = self._start.clone()
-        self._now = torch.empty_like(self._start)
-        self._store: GradientSet = STORES[self._store_name](self.spec.size)
+        self._pieces = list(self.spec.views(self._last))
+        self._store = self._new_store()
+        replays = isinstance(self._store, SketchGradientSet) and self._run_again is not None
+        self._beginning = Beginning.of(self._model, self._optimizer) if replays else None
         self._handle = self._optimizer.register_step_post_hook(self._after_step)
         self._recorded = True
         return self
@@ -116,7 +171,7 @@ class Recorder:
             regulation = regulator(Geometry(gram=gram, previous=direction))
         else:
             regulation = identity(self.steps, unregulated=1.0)
-        flat = self.plain if regulation.changes_nothing else self._store.combine(regulation.coefficients)
+        flat = self.plain if regulation.changes_nothing else self._combined(regulation)
         return Update(flat, self._start, regulation, self.spec)
 
     def sum_of(self, steps: Sequence[int]) -> Tensor:
@@ -130,9 +185,63 @@ class Recorder:
         """The update without regulation, ``start - end``."""
         return self._start - self._last
 
+    def _new_store(self) -> GradientSet:
+        """An empty set; `store` then says by name which one, also where ``auto`` was asked for."""
+        chosen, size = self._chosen, self.spec.size
+        if chosen == "auto":
+            replayable = self._run_again is not None
+            chosen = pick(size, self._expected, device=self._start.device, replayable=replayable)
+        self.store = chosen if isinstance(chosen, str) else getattr(chosen, "__name__", "own")
+        make = STORES[chosen] if isinstance(chosen, str) else chosen
+        return make(size, steps=self._expected, replay=self._replay)
+
+    def _combined(self, regulation: Regulation) -> Tensor:
+        """The steps' combination; its length restored from the vectors themselves, exactly, whatever the store."""
+        if regulation.weights is None:
+            return self._store.combine(regulation.coefficients)
+        flat = self._store.combine(regulation.weights)
+        length = norm(flat)
+        return flat.mul_(norm(self.plain) / length) if length > 0 else flat
+
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Write ``last - now`` straight into the store's next row, or into ``last`` for a store that encodes it."""
         with torch.no_grad():
-            self.spec.flatten(self._tensors, out=self._now)
-            # `_last` becomes the displacement and is copied into the store; then the two buffers change roles.
-            self._store.append(self._last.sub_(self._now))
-            self._last, self._now = self._now, self._last
+            row = self._store.new_row(self._last.device)
+            if row is None:
+                self._store.append(self._displacement())
+            else:
+                self._subtract(list(self.spec.views(row)))
+            self._follow()
+
+    def _displacement(self) -> Tensor:
+        self._subtract(self._pieces)
+        return self._last
+
+    def _subtract(self, into: Sequence[Tensor]) -> None:
+        for piece, last, tensor in zip(into, self._pieces, self._tensors, strict=True):
+            torch.sub(last, tensor.detach().to(last.device, torch.float32), out=piece)
+
+    def _follow(self) -> None:
+        for last, tensor in zip(self._pieces, self._tensors, strict=True):
+            last.copy_(tensor)
+
+    def _replay(self, visit: Visit) -> None:
+        """Train once more from the start and show every displacement to ``visit``; model and optimiser end as before."""
+        if self._run_again is None or self._beginning is None:
+            raise RuntimeError("there is no function to run the training again with")
+
+        def after_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            with torch.no_grad():
+                visit(self._displacement())
+                self._follow()
+
+        with torch.random.fork_rng(devices=range(len(self._beginning.cuda_generators))):
+            with torch.no_grad():
+                self.spec.write(self._start, self._model)
+                self._last.copy_(self._start)
+                self._beginning.restore(self._model, self._optimizer)
+            handle = self._optimizer.register_step_post_hook(after_step)
+            try:
+                self._run_again()
+            finally:
+                handle.remove()

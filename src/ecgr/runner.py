@@ -59,9 +59,11 @@ def run(
     refuse_foreign(directory, resume)
     # Everything that can be wrong with the data or the partition is found before anything is written.
     dataset = experiment.source.load()
+    from ecgr.client import check_store  # loads torch
     from ecgr.workspace import prepare  # loads torch
 
     problem = prepare(experiment, dataset, device)
+    check_store(problem, workers)
     for note in dataset.notes:
         (warn or _ignore)(f"note: data is {note}")
 

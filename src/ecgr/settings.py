@@ -50,7 +50,7 @@ class RunSettings:
 
     seed: Seed = 0
     name: RunName | None = None
-    store: Literal["dense"] = "dense"
+    store: Literal["dense", "bf16", "int8", "disk", "replay", "auto"] = "dense"
     buffers: Literal["average", "as_weights"] = "average"
     step_control: Literal["none", "match_plain"] = "none"
     diagnostics: bool = False

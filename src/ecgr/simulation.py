@@ -244,6 +244,7 @@ def _client_row(result: ClientResult, evaluation: Evaluation) -> dict[str, Any]:
         "train_loss": result.train_loss,
         "accuracy": float(evaluation.by_client[result.client]),
         "seconds": round(result.seconds, 4),
+        **({"store": result.picked_store} if result.picked_store else {}),
         **result.metrics,
     }
 

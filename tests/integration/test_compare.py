@@ -1,12 +1,16 @@
 """`ecgr compare` and `ecgr sweep`: do what is left, and nothing else."""
 
+import contextlib
 import csv
 import json
+import os
 import shutil
+import signal
+import subprocess
 from pathlib import Path
 
 import pytest
-from support.commands import ecgr
+from support.commands import ecgr, spawn
 
 SMALL = ["--set", "federation.rounds=2", "--set", "partition.clients=3"]
 
@@ -102,3 +106,24 @@ def test_bad_input_gives_one_line_and_writes_nothing(tmp_path: Path, arguments: 
     assert hint in done.stderr
     assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_a_state_that_the_same_command_continues(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    command = ["compare", "quickstart", "--seeds", "0", "--out", out, "--workers", "2"]
+    command += ["--set", "federation.rounds=4", "--set", "partition.clients=3"]
+    process = spawn(*command)
+    try:
+        while process.poll() is None and not list(out.glob("runs/*/checkpoint/*.manifest")):
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(timeout=0.01)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.wait(timeout=10) == 130
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert not stamps(out)
+    done = ecgr(*command)
+    assert done.returncode == 0, done.stderr
+    assert len(stamps(out)) == 2

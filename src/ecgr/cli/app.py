@@ -4,7 +4,6 @@ import sys
 import traceback
 from typing import Annotated, NoReturn
 
-import click
 import typer
 
 from ecgr._version import __version__
@@ -17,7 +16,6 @@ INTERRUPTED = 130
 app = typer.Typer(
     name="ecgr",
     help="Local gradient regulation for federated learning.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -50,7 +48,7 @@ def common(
 def main() -> NoReturn:
     """Run the command line and exit with its documented code."""
     debug = "--debug" in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"] or ["--help"]
     try:
         code = app(args=arguments, standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
@@ -65,8 +63,9 @@ def _explained(error: BaseException) -> tuple[list[str], int]:
     """What to say about an error, and the exit code."""
     if isinstance(error, EcgrError):
         return str(error).splitlines(), error.exit_code
-    if isinstance(error, click.ClickException):
-        return [f"{error.format_message().rstrip('.')}; see `ecgr --help`"], 2
-    if isinstance(error, (KeyboardInterrupt, click.Abort)):
+    if isinstance(error, typer.TyperException):
+        message = getattr(error, "format_message", error.__str__)()
+        return [f"{message.rstrip('.')} (see `ecgr --help`)"], 2
+    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
         return ["interrupted; the same command, `ecgr run` with --resume, goes on from the last round"], INTERRUPTED
     return [f"unexpected {type(error).__name__}: {error}; this is a bug, --debug shows where"], 1

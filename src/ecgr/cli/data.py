@@ -17,9 +17,7 @@ from ecgr.dealing import chosen_share, deal
 
 Root = Annotated[str | None, typer.Option("--root", help="Where data sets lie; $ECGR_DATA by default.")]
 
-data_app = typer.Typer(
-    help="Which data sets are there, whole and unaltered; get those that are not.", no_args_is_help=True
-)
+data_app = typer.Typer(help="Which data sets are there, whole and unaltered; get those that are not.")
 
 
 @data_app.command("list")

@@ -18,6 +18,8 @@ WIDTH, WIDTH_OF_LARGE, LARGE = 1024, 4096, 2**18
 
 SEED = 2601_03584  # any fixed number: a sketch must be the same for all steps, processes and runs
 BLOCK = 2**16
+SAME_STEP = 1e-2  # how far, relatively, a step's squared length may be off: a GPU does not repeat itself to the bit
+ADVICE = "both must see the same batches and draw the same random numbers"
 
 
 class CountSketch:
@@ -101,15 +103,15 @@ class SketchGradientSet:
         def visit(displacement: Tensor) -> None:
             nonlocal step
             if step < len(weights):
+                if abs(squared_norm(displacement) - self._squared[step]) > SAME_STEP * self._squared[step]:
+                    raise RuntimeError(f"step {step + 1} of the replay is not the one of the training; {ADVICE}")
                 for block, piece in zip(total.split(BLOCK), displacement.split(BLOCK), strict=True):
                     block.add_(piece.double().mul_(weights[step]))
             step += 1
 
         self._replay(visit)
         if step != len(weights):
-            raise RuntimeError(
-                f"the replay took {step} steps, the training {len(weights)}: both must see the same batches"
-            )
+            raise RuntimeError(f"the replay took {step} steps, the training {len(weights)}; {ADVICE}")
         return total.float()
 
     def _sketch(self, vector: Tensor) -> Tensor:

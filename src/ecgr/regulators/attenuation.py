@@ -40,7 +40,7 @@ def attenuate(geometry: Geometry, kept: Sequence[int], beta: float) -> Regulatio
         "position": (sum(kept) / len(kept) + 0.5) / geometry.steps,
         "unregulated": 0.0,
     }
-    return Regulation(weights * gamma, tuple(kept), metrics)
+    return Regulation(weights * gamma, tuple(kept), metrics, weights)
 
 
 def squared_length(gram: Tensor, weights: Tensor) -> float:

@@ -4,6 +4,8 @@ ECGR: "Local Gradient Regulation Stabilizes Federated Learning under Client Hete
 steps whose running sum stays shortest are *convergent* and kept, the rest are *exploratory* and damped.
 """
 
+from dataclasses import replace
+
 import numpy as np
 
 from ecgr.components import Fraction, PositiveFraction, Tensor, component, torch
@@ -53,7 +55,7 @@ class SafeECGR:
         covered = squared_length(geometry.gram, chosen) / rest if rest > 0 else 1.0
         beta = min(1.0, max(self.beta, covered))
         regulation = attenuate(geometry, kept, beta)
-        return Regulation(regulation.coefficients, regulation.kept, {**regulation.metrics, "beta": beta})
+        return replace(regulation, metrics={**regulation.metrics, "beta": beta})
 
 
 @component

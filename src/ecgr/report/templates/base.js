@@ -21,7 +21,7 @@ function css(name) {
 
 function readTheme() {
   const theme = { arms: [] };
-  for (const name of ['paper', 'ink', 'quiet', 'line', 'grid', 'strip', 'absent', 'damped', 'low', 'middle', 'high']) theme[name] = css('--' + name);
+  for (const name of ['paper', 'ink', 'quiet', 'line', 'grid', 'strip', 'absent', 'damped', 'cell', 'low', 'middle', 'high']) theme[name] = css('--' + name);
   for (let i = 0; i < ARMS; i++) theme.arms.push(css('--arm-' + i));
   theme.font = css('--sans');
   return theme;
@@ -83,10 +83,12 @@ async function show(id, theme = readTheme()) {
   });
 }
 
-// One plot after another, with a breath between, so that the page can be read and scrolled meanwhile.
+// One plot after another, with a breath between, so that the page can be read and scrolled meanwhile; the scene last,
+// because it takes longest where there is no graphics card.
 async function showAll() {
   const theme = readTheme();
-  for (const id of plots.keys()) {
+  const order = [...plots.keys()].sort((a, b) => (a === 'plot-overview') - (b === 'plot-overview'));
+  for (const id of order) {
     await show(id, theme);
     await new Promise((next) => setTimeout(next));
   }

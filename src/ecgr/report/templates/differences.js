@@ -6,6 +6,9 @@ register('plot-differences', (theme, element) => {
   const known = pairs.flatMap((pair, number) => pair.differences.map((value, at) => ({ value, seed: pair.seeds[at], pair, row: rows[number] })))
     .filter((dot) => dot.value !== null);
   const means = pairs.map((pair, number) => ({ pair, row: rows[number] })).filter(({ pair }) => pair.mean !== null);
+  const ends = [0, -1.2 * data.margin, 1.2 * data.margin, ...known.map((dot) => dot.value), ...pairs.flatMap((pair) => pair.interval || [])];
+  const [least, most] = [Math.min(...ends), Math.max(...ends)];
+  const room = 0.04 * (most - least);
   return {
     traces: [
       {
@@ -27,7 +30,7 @@ register('plot-differences', (theme, element) => {
     ],
     layout: layout(theme, {
       showlegend: false, hovermode: 'closest', margin: { l: 48, r: 12, t: 12, b: 48 },
-      xaxis: axis(theme, narrow.matches ? 'difference, points of accuracy' : 'regulated minus baseline, points of accuracy', { tickformat: '~g', zeroline: true, zerolinecolor: theme.quiet, zerolinewidth: 1 }),
+      xaxis: axis(theme, narrow.matches ? 'difference, points of accuracy' : 'regulated minus baseline, points of accuracy', { tickformat: '~g', range: [least - room, most + room], zeroline: true, zerolinecolor: theme.quiet, zerolinewidth: 1 }),
       yaxis: axis(theme, '', {
         tickvals: rows, ticktext: pairs.map((pair) => plain(pair.label, narrow.matches ? 18 : 48)), range: [-0.6, pairs.length - 0.4],
         showgrid: false, fixedrange: true, tickfont: { size: 13, color: theme.ink },

@@ -15,8 +15,8 @@ register('plot-federation', (theme, element) => {
     traces: [
       {
         type: 'heatmap', x: labels.map((_, at) => at), y: clients, z: counts.map((row) => row.map(Math.sqrt)), zmin: 0, zmax: Math.sqrt(most), xgap: 1, ygap: 1,
-        colorscale: [[0, theme.damped], [1, theme.arms[1]]], showscale: !written && !narrowed, customdata: counts.map((row) => row.map((count, at) => [count, labels[at]])),
-        text: counts.map((row) => row.map((count) => (count && written ? String(count) : ''))), texttemplate: '%{text}', textfont: { size: 11 },
+        colorscale: [[0, theme.damped], [1, theme.cell]], showscale: !written && !narrowed, customdata: counts.map((row) => row.map((count, at) => [count, labels[at]])),
+        text: counts.map((row) => row.map((count) => (count && written ? String(count) : ''))), texttemplate: '%{text}', textfont: { size: 11, color: theme.ink },
         colorbar: { title: { text: 'examples', side: 'right', font: { size: 12 } }, thickness: 8, outlinewidth: 0, tickvals: marks.map(Math.sqrt), ticktext: marks.map(String), x: 1.02 },
         hovertemplate: 'client %{y}, class %{customdata[1]}: %{customdata[0]} examples<extra></extra>',
       },
