@@ -73,11 +73,10 @@ class ProcessPool(Generic[W]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._drop_busy()
         for worker in self._workers:
             worker.pipe.close()  # an idle worker reads the end of its pipe and leaves
         for worker in self._workers:
-            if worker.job is not None:
-                worker.process.terminate()
             worker.process.join()
         self._workers = []
 
@@ -88,6 +87,13 @@ class ProcessPool(Generic[W]):
 
     def map(self, jobs: Sequence[Job[W, R]]) -> Iterator[R | Lost]:
         """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
+        self._workers += [self._start() for _ in range(self.workers - len(self._workers))]
+        try:
+            yield from self._map(jobs)
+        finally:
+            self._drop_busy()  # a job raised, or nobody reads on: late answers must not reach the next call
+
+    def _map(self, jobs: Sequence[Job[W, R]]) -> Iterator[R | Lost]:
         waiting = sorted(range(len(jobs)), key=lambda index: jobs[index].cost)
         attempts = [0] * len(jobs)
         results: dict[int, R | Lost] = {}
@@ -113,6 +119,13 @@ class ProcessPool(Generic[W]):
             while delivered in results:
                 yield results.pop(delivered)
                 delivered += 1
+
+    def _drop_busy(self) -> None:
+        for worker in [worker for worker in self._workers if worker.job is not None]:
+            worker.process.terminate()
+            worker.process.join()
+            worker.pipe.close()
+            self._workers.remove(worker)
 
     def _hand_out(self, worker: Worker, index: int, jobs: Sequence[Job[W, Any]], attempts: list[int]) -> None:
         attempts[index] += 1

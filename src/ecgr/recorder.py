@@ -69,7 +69,7 @@ class Beginning:
             buffers={name: buffer.detach().clone() for name, buffer in model.named_buffers()},
             optimizer=deepcopy(optimizer.state_dict()),
             generator=torch.get_rng_state(),
-            cuda_generators=torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else (),
+            cuda_generators=torch.cuda.get_rng_state_all() if torch.cuda.is_available() else (),
         )
 
     def restore(self, model: nn.Module, optimizer: Optimizer) -> None:
@@ -226,7 +226,7 @@ class Recorder:
             last.copy_(tensor)
 
     def _replay(self, visit: Visit) -> None:
-        """Train once more from the start and show every displacement to ``visit``; model and optimiser end as before."""
+        """Train once more from the start, show every displacement to ``visit``, and end where training ended."""
         if self._run_again is None or self._beginning is None:
             raise RuntimeError("there is no function to run the training again with")
 

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 import torch
-from support.problems import blobs, offer, problem, same_bits, small_net
 
 from ecgr.algorithms import ALGORITHMS, Algorithm, Contribution, Population, Trace
 from ecgr.client import ClientJob, ClientResult, train_client
@@ -17,6 +16,7 @@ from ecgr.regulators import REGULATORS
 from ecgr.schema import parameters_of
 from ecgr.simulation import Snapshot, participants, play_round, start
 from ecgr.workspace import Problem, Workspace
+from support.problems import blobs, offer, problem, same_bits, small_net
 
 SERVER_OPTIMISERS = {"fedavgm", "fedadam", "fedyogi"}  # the server's step is not the mean update
 

@@ -9,12 +9,12 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stepsets import ALL, GENERIC, Steps, make, seeds
 
 from ecgr import Recorder
 from ecgr.geometry import Geometry, Regulation
 from ecgr.regulators import REGULATORS, Regulator
 from ecgr.schema import parameters_of
+from support.stepsets import ALL, GENERIC, Steps, make, seeds
 
 NOT_SCALE_FREE = {"random_half"}  # draws from the bytes of the matrix: pure, but another scale is another draw
 
@@ -56,9 +56,7 @@ def check_shape(regulation: Regulation, T: int) -> None:
     d=st.integers(1, 10),
     previous=st.booleans(),
 )
-def test_finite_and_well_formed_on_any_set(
-    name: str, kind: str, seed: int, T: int, d: int, previous: bool
-) -> None:
+def test_finite_and_well_formed_on_any_set(name: str, kind: str, seed: int, T: int, d: int, previous: bool) -> None:
     for regulator in variants(name):
         check_shape(regulator(geometry(make(kind, seed, T, d), previous)), T)
 

@@ -32,10 +32,7 @@ def made(table: Mapping[str, Callable[..., Any]], name: str) -> Any:
 
 
 COMPONENTS = [
-    (title, name)
-    for title, table in TABLES.items()
-    if title not in {"models", "datasets"}
-    for name in sorted(table)
+    (title, name) for title, table in TABLES.items() if title not in {"models", "datasets"} for name in sorted(table)
 ]
 
 
@@ -135,7 +132,9 @@ def dealt_by(name: str, labels: Labels, clients: int, rng: np.random.Generator) 
 @every_partitioner
 @settings(max_examples=40)
 @given(samples=st.integers(2, 300), classes=st.integers(1, 12), clients=st.integers(1, 20), seed=st.integers(0, 99))
-def test_every_sample_goes_to_at_most_one_client(name: str, samples: int, classes: int, clients: int, seed: int) -> None:
+def test_every_sample_goes_to_at_most_one_client(
+    name: str, samples: int, classes: int, clients: int, seed: int
+) -> None:
     labels = labels_of(samples, classes, seed)
     clients = min(clients, samples // 2)  # two shards each is the most that any default asks for
     parts = dealt_by(name, labels, clients, np.random.default_rng(seed))

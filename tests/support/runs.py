@@ -1,4 +1,4 @@
-"""Run directories as runs leave them, made in no time: the record's own writer, made-up numbers."""
+"""Run directories as runs leave them, made in no time: the record's own format, made-up numbers."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from ecgr.record import Kept, RunRecord, RunWriter
+from ecgr.record import Kept, RunRecord, RunWriter, pack_kept, to_json
 
 CLASSES = ("cat", "dog", "owl")
 
@@ -27,14 +27,15 @@ def write_run(
     data: str = "digits",
     digest: str = "0" * 64,
     notes: Sequence[str] = (),
-    reason: str | None = None,
-    diagnostics: Mapping[str, float] | None = None,
+    reasons: Sequence[str] = (),
+    diagnostics: Mapping[str, Any] | None = None,
     config: Mapping[str, Mapping[str, Any]] | None = None,
     finished: bool = True,
 ) -> RunRecord:
-    """Write one run; accuracies rise towards 0.8 + ``gain``, with noise of the seed; client i takes ``steps + i`` steps.
+    """Write one run, whose accuracies rise towards 0.8 + ``gain``, with noise of the seed.
 
-    A ``reason`` rejects client 0 in the first round; ``diagnostics`` stand in every row of round and client.
+    Client i takes ``steps + i`` steps. Round i rejects client 0 for the ith of ``reasons``; ``diagnostics`` stand in
+    every row of round and client.
     """
     rng = np.random.default_rng(seed)
     directory.mkdir(parents=True)
@@ -54,6 +55,8 @@ def write_run(
         }
     )
     numbers = {"diagnostics": dict(diagnostics)} if diagnostics else {}
+    rows: list[bytes] = []
+    kept: list[Kept] = []
     for number in range(1, rounds + 1):
         share = (0.8 + gain) * (1 - np.exp(-number / 3)) + rng.normal(0, 0.01)
         row = {
@@ -68,12 +71,19 @@ def write_run(
             "bytes_up": 2_000_000,
             "bytes_down": 3_000_000,
             "step_norm": 0.5,
-            "clients": [{"client": c, "examples": 30, "steps": steps + c, "seconds": 0.3, **numbers} for c in range(clients)],
-            "rejected": [{"client": 0, "reason": reason}] if reason and number == 1 else [],
+            "clients": [
+                {"client": c, "examples": 30, "steps": steps + c, "seconds": 0.3, **numbers} for c in range(clients)
+            ],
+            "rejected": [{"client": 0, "reason": reason} for reason in reasons[number - 1 : number]],
             **numbers,
         }
-        kept = [] if regulator == "none" else [_kept(rng, number, c, steps + c) for c in range(clients)]
-        writer.append(row, kept)
+        rows.append(to_json(row) + b"\n")
+        if regulator != "none":
+            kept += [_kept(rng, number, client, steps + client) for client in range(clients)]
+    (directory / "rounds.jsonl").write_bytes(b"".join(rows))  # all at once: the writer makes every round durable
+    if kept:
+        arrays: dict[str, Any] = dict(pack_kept(kept))
+        np.savez_compressed(directory / "steps.npz", **arrays)
     if finished:
         writer.finish({"w": np.zeros(1, dtype=np.float32)})
     return RunRecord.open(directory)
@@ -82,7 +92,9 @@ def write_run(
 def write_comparison_runs(directory: Path, seeds: int = 3, gain: float = 0.0, **more: Any) -> list[RunRecord]:
     """Paired runs of the baseline and of ecgr."""
     return [
-        write_run(directory / f"{regulator}-{seed}", regulator=regulator, seed=seed, gain=gain * (regulator != "none"), **more)
+        write_run(
+            directory / f"{regulator}-{seed}", regulator=regulator, seed=seed, gain=gain * (regulator != "none"), **more
+        )
         for regulator in ("none", "ecgr")
         for seed in range(seeds)
     ]

@@ -40,12 +40,17 @@ def client_app(experiment: Experiment | str | Path, *, device: str = "cpu") -> C
 
     >>> app = client_app("quickstart")
     """
-    app = ClientApp()
 
-    @functools.cache
-    def problem() -> Problem:
+    def prepared() -> Problem:
         chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
         return prepare(chosen, chosen.source.load(), device)
+
+    return app_for(prepared)
+
+
+def app_for(prepared: Callable[[], Problem]) -> ClientApp:
+    """A ClientApp for a problem that is prepared at the first message, where a failure can be kept at the site."""
+    app, problem = ClientApp(), functools.cache(prepared)
 
     @app.query()
     @_discreet
@@ -71,15 +76,15 @@ def client_app(experiment: Experiment | str | Path, *, device: str = "cpu") -> C
 def answer(problem: Problem, order: Order, root: Path) -> RecordDict:
     """Train as ordered, remember the client's new state below ``root``, and make the reply."""
     states = SiteState.at(root, order.run, order.client)
-    remembered = None if order.remembered == NEVER else states.load(order.remembered)
     initial = problem.experiment.algorithm.init_client(order.params)
-    lost = bool(initial) and order.remembered != NEVER and remembered is None
-    (outcome,) = SerialEngine(problem).map([order.job(remembered if remembered is not None else initial)])
+    counted_on = bool(initial) and order.remembered != NEVER
+    remembered = states.load(order.remembered) if counted_on else None
+    (outcome,) = SerialEngine(problem).map([order.job(initial if remembered is None else remembered)])
     assert not isinstance(outcome, Lost), "nothing is lost in one process"
     result, state = outcome
     if state:
         states.save(order.round_index, state)
-    return reply_records(order, result, state_lost=lost)
+    return reply_records(order, result, state_lost=counted_on and remembered is None)
 
 
 def state_root(context: Context) -> Path:

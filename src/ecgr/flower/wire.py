@@ -77,9 +77,7 @@ class Order:
 
     def job(self, state: State) -> ClientJob:
         """The work itself, for `train_client`."""
-        return ClientJob(
-            self.client, self.round_index, self.lr, 1, self.params, self.buffers, self.server, state
-        )
+        return ClientJob(self.client, self.round_index, self.lr, 1, self.params, self.buffers, self.server, state)
 
 
 def reply_records(order: Order, result: ClientResult, *, state_lost: bool) -> RecordDict:

@@ -71,7 +71,7 @@ class BlockedSet(ABC):
             total = torch.zeros(stop - start, dtype=torch.float64, device=self._device)
             first = 0
             for tile in self._tiles(start, stop):
-                for rows in tile.split(ROWS_AT_ONCE):
+                for rows in torch.split(tile, ROWS_AT_ONCE):
                     for row in rows.double().mul_(weights[first : first + len(rows), None]).unbind():
                         total.add_(row)
                     first += len(rows)
@@ -117,7 +117,7 @@ def checked_weights(coefficients: Tensor, steps: int) -> Tensor:
 
 def squared_norm(vector: Tensor) -> float:
     """``|v|^2`` in float64, block by block, so that no second copy of a large vector is made."""
-    return float(sum(float(block.double().square().sum()) for block in vector.split(COLUMNS_PER_BLOCK)))
+    return sum((float(block.double().square().sum()) for block in torch.split(vector, COLUMNS_PER_BLOCK)), start=0.0)
 
 
 def norm(vector: Tensor) -> float:

@@ -51,8 +51,9 @@ class DenseGradientSet(BlockedSet):
         return torch.empty(rows, self._size, device=self._device)
 
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
-        tiles, left = [], self._length
+        tiles: list[Tensor] = []
+        left = self._length
         for chunk in self._chunks:
-            tiles += chunk[:left, start:stop].split(ROWS_PER_TILE)
+            tiles += torch.split(chunk[:left, start:stop], ROWS_PER_TILE)
             left -= len(chunk)
         return tiles

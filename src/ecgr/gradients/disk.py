@@ -6,7 +6,9 @@ that were written or read are given back at once, so that only a few megabytes c
 """
 
 import mmap
+import os
 import tempfile
+import weakref
 
 import torch
 from torch import Tensor
@@ -34,11 +36,13 @@ class DiskGradientSet(DenseGradientSet):
         self._end = 0
         self._touched = 0
         try:
-            self._file = tempfile.TemporaryFile(prefix="ecgr-steps-", buffering=0)
+            with tempfile.TemporaryFile(buffering=0) as file:
+                self._descriptor = os.dup(file.fileno())
         except OSError as error:
             raise EnvironmentFault(
-                f"store disk: no temporary file can be made ({error.strerror or error}); set TMPDIR to a directory with room"
+                f"store disk: cannot make a temporary file ({error.strerror or error}); set TMPDIR to another directory"
             ) from None
+        weakref.finalize(self, os.close, self._descriptor)
 
     def new_row(self, device: torch.device) -> Tensor | None:
         """A row in the mapped file, where the caller computes on the CPU."""
@@ -51,8 +55,8 @@ class DiskGradientSet(DenseGradientSet):
     def _allocate(self, rows: int) -> Tensor:
         length = rows * self._size * 4
         padded = -(-length // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        claim(self._file.fileno(), self._end, padded)
-        mapped = mmap.mmap(self._file.fileno(), padded, offset=self._end)
+        claim(self._descriptor, self._end, padded)
+        mapped = mmap.mmap(self._descriptor, padded, offset=self._end)
         self._maps.append(mapped)
         self._end += padded
         return torch.frombuffer(mapped, dtype=torch.float32, count=rows * self._size).view(rows, self._size)

@@ -6,7 +6,8 @@ Asked before training starts, so that a set which is too large ends in one line 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from pathlib import Path
 
 import torch
 
@@ -25,24 +26,20 @@ def free_memory(device: torch.device | str = "cpu") -> int:
     if device.type == "cuda":
         return int(torch.cuda.mem_get_info(device)[0])
     try:
-        with open("/proc/meminfo", encoding="ascii") as lines:
-            found = next((int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")), None)
-    except OSError:
-        found = None
-    total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return min(total if found is None else found, _limit())
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):  # not Linux: all there is must do
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(found, _container_limit())
 
 
-def _limit() -> int:
+def _container_limit() -> int:
     """What a container leaves of the machine's memory."""
-    unlimited = 2**62
+    group = Path("/sys/fs/cgroup")
     try:
-        with open("/sys/fs/cgroup/memory.max", encoding="ascii") as file:
-            most = int(file.read())
-        with open("/sys/fs/cgroup/memory.current", encoding="ascii") as file:
-            return max(0, most - int(file.read()))
-    except (OSError, ValueError):
-        return unlimited
+        return max(0, int((group / "memory.max").read_text()) - int((group / "memory.current").read_text()))
+    except (OSError, ValueError):  # no container, or "max"
+        return 2**62
 
 
 def free_disk() -> int:
@@ -97,10 +94,10 @@ def check_room(store: str, size: int, steps: int, sets: int, device: torch.devic
     )
 
 
-def claim(descriptor: int, start: int, length: int, allocate: Callable[[int, int, int], None] | None = None) -> None:
+def claim(descriptor: int, start: int, length: int) -> None:
     """Make ``length`` bytes of an open file really exist, or say that the disk is full."""
     try:
-        (allocate or os.posix_fallocate)(descriptor, start, length)
+        os.posix_fallocate(descriptor, start, length)
     except OSError as error:
         raise EnvironmentFault(
             f"store disk: {gigabytes(length)} more cannot be had below {_where()} ({error.strerror or error});"

@@ -1,7 +1,7 @@
 """Select on a sketch, then train again: O(d + T k) memory, about twice the compute, exact but for the selection.
 
 While training, each displacement is reduced to k numbers (CountSketch: Charikar, Chen, Farach-Colton, 2002) and its
-exact length. Inner products of sketches estimate those of the displacements without bias, with a relative error of about
+exact length. Inner products of sketches estimate those of the displacements, with a relative error of about
 ``1 / sqrt(k)``; that is enough to choose steps. The chosen combination is then summed up, to the same bits as from
 stored steps, while the same training runs once more.
 """
@@ -105,7 +105,7 @@ class SketchGradientSet:
             if step < len(weights):
                 if abs(squared_norm(displacement) - self._squared[step]) > SAME_STEP * self._squared[step]:
                     raise RuntimeError(f"step {step + 1} of the replay is not the one of the training; {ADVICE}")
-                for block, piece in zip(total.split(BLOCK), displacement.split(BLOCK), strict=True):
+                for block, piece in zip(torch.split(total, BLOCK), torch.split(displacement, BLOCK), strict=True):
                     block.add_(piece.double().mul_(weights[step]))
             step += 1
 

@@ -13,7 +13,9 @@ from typing import Any, Literal
 from ecgr.errors import DataError
 from ecgr.record import RunRecord
 from ecgr.report.collect import summarise
+from ecgr.report.comparison import Comparison, compare
 
+BASELINE = "none"
 State = Literal["finished", "still going", "interrupted"]
 
 
@@ -89,7 +91,7 @@ def read_runs(records: Sequence[RunRecord]) -> list[Run]:
     ]
 
 
-def grouped(runs: Sequence[Run], baseline: str = "none") -> list[Group]:
+def grouped(runs: Sequence[Run], baseline: str = BASELINE) -> list[Group]:
     """Arms within groups, in the order in which their runs come, each arm's runs by seed."""
     arms: dict[tuple[str, str], dict[str, list[Run]]] = {}
     for run in runs:
@@ -105,6 +107,12 @@ def grouped(runs: Sequence[Run], baseline: str = "none") -> list[Group]:
         )
         for (setting, algorithm), inside in arms.items()
     ]
+
+
+def compare_finished(runs: Sequence[Run], baseline: str = BASELINE) -> Comparison:
+    """The comparison that `ecgr compare` makes of these runs: of those that are finished."""
+    finished = [run.record for run in runs if run.state == "finished"]
+    return compare(summarise(finished), baseline) if finished else Comparison(baseline, 0, ())
 
 
 def state_of(record: RunRecord) -> State:

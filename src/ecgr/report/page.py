@@ -17,14 +17,11 @@ from typing import Any
 from ecgr.errors import EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.record import RunRecord
-from ecgr.report.arms import grouped, read_runs
-from ecgr.report.collect import summarise
-from ecgr.report.comparison import Comparison, compare
+from ecgr.report.arms import BASELINE, compare_finished, grouped, read_runs
 from ecgr.report.page_data import drawn
 from ecgr.report.page_text import told
 
 SCRIPTS = ("base.js", "curves.js", "differences.js", "steps.js", "federation.js", "numbers.js", "start.js")
-BASELINE = "none"
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -76,8 +73,7 @@ def page_content(records: Sequence[RunRecord]) -> tuple[dict[str, Any], dict[str
     """What is drawn and what is told; the comparison is that of `ecgr compare`, over finished runs."""
     runs = read_runs(records)
     groups = grouped(runs, BASELINE)
-    finished = [run.record for run in runs if run.state == "finished"]
-    comparison = compare(summarise(finished), BASELINE) if finished else Comparison(BASELINE, 0, ())
+    comparison = compare_finished(runs)
     return visible(drawn(groups, comparison, BASELINE)), visible(told(runs, groups, comparison))
 
 

@@ -4,7 +4,7 @@ Numbers are shortened to five digits, except that which steps were kept is exact
 """
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -80,12 +80,12 @@ def short(value: Any) -> float | None:
 
 def seconds(arm: Arm) -> list[float]:
     """Seconds of every round of the counted runs."""
-    return numbers(arm, lambda row: row.get("seconds"))
+    return numbers(arm, "seconds")
 
 
-def numbers(arm: Arm, read: Callable[[Mapping[str, Any]], Any]) -> list[float]:
-    """What ``read`` finds in every round of the counted runs, where it is a number."""
-    found = (read(row) for run in arm.counted for row in run.rounds)
+def numbers(arm: Arm, key: str) -> list[float]:
+    """What every round of the counted runs has under ``key``, where it is a number."""
+    found = (row.get(key) for run in arm.counted for row in run.rounds)
     return [float(value) for value in found if isinstance(value, (int, float)) and math.isfinite(value)]
 
 

@@ -26,7 +26,7 @@ def joined(values: Iterable[Any]) -> str:
 
 def differing(runs: Sequence[Run]) -> Table | None:
     """The settings that are not the same in all runs, and how many runs have which value."""
-    configs = [_flat(run.record.config) for run in runs]
+    configs = [flat(run.record.config) for run in runs]
     rows = []
     for key in [*varying_keys(configs), "run.seed"]:
         values = _counted(str(config[key]) for config in configs if key in config)
@@ -65,8 +65,8 @@ def run_table(runs: Sequence[Run]) -> Table:
                 Cell(str(run.seed), run.seed),
                 Cell(run.state),
                 Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
-                Cell(f"{100 * last:.2f}" if isinstance(last, (int, float)) else "–", last),
-                Cell(str(run.record.manifest.get("created", "–")).replace("T", " ").removesuffix("+00:00")),
+                Cell(f"{100 * last:.2f}" if isinstance(last, (int, float)) else "-", last),
+                Cell(str(run.record.manifest.get("created", "-")).replace("T", " ").removesuffix("+00:00")),
             ]
             for run in runs
             for last in [run.rounds[-1].get("accuracy") if run.rounds else None]
@@ -144,5 +144,10 @@ def _value(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else str(value)
 
 
-def _flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A config by dotted keys.
+
+    >>> flat({"run": {"seed": 0}})
+    {'run.seed': 0}
+    """
     return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}

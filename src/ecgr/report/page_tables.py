@@ -1,8 +1,7 @@
 """Tables of a report as plain values: a caption, columns, rows of cells that know how to sort."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from ecgr.report.arms import Arm, Group
 from ecgr.report.page_data import numbers, quartiles, seconds
@@ -51,13 +50,13 @@ def cost_table(groups: Sequence[Group], baseline: str = "none") -> Table:
     headings = ["algorithm, regulator", "seconds#", "overhead#", "bytes up#", "bytes down#", "upload in all#"]
     rows = []
     for arm, group in arms:
-        up, down = (_median(numbers(arm, lambda row, key=key: row.get(key))) for key in ("bytes_up", "bytes_down"))
-        whole = sum(numbers(arm, lambda row: row.get("bytes_up"))) / max(1, len(arm.counted))
+        up, down = (_median(numbers(arm, key)) for key in ("bytes_up", "bytes_down"))
+        whole = sum(numbers(arm, "bytes_up")) / max(1, len(arm.counted))
         time, overhead = _median(seconds(arm)), _overhead(arm, group, baseline)
         row = [
             Cell(arm.label),
-            Cell("–" if time is None else f"{time:.3g}", time),
-            Cell("–" if overhead is None else f"{100 * overhead:+z.1f} %", overhead),
+            Cell("-" if time is None else f"{time:.3g}", time),
+            Cell("-" if overhead is None else f"{100 * overhead:+z.1f} %", overhead),
             *(Cell(bytes_text(value), value) for value in (up, down, whole)),
         ]
         if measured:
@@ -76,7 +75,7 @@ def points(value: float | None) -> str:
     >>> points(0.0123)
     '+1.23'
     """
-    return "–" if value is None else f"{100 * value:+z.2f}"
+    return "-" if value is None else f"{100 * value:+z.2f}"
 
 
 def bytes_text(value: float | None) -> str:
@@ -86,7 +85,7 @@ def bytes_text(value: float | None) -> str:
     ('2.47 MB', '512 B')
     """
     if value is None:
-        return "–"
+        return "-"
     for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
         if value >= size:
             return f"{value / size:.3g} {unit}"
@@ -104,11 +103,7 @@ def _median(values: Sequence[float]) -> float | None:
 
 
 def _memory(arm: Arm) -> float | None:
-    """The most memory that any round names, under whatever key that speaks of memory."""
-
-    def most(row: Mapping[str, Any]) -> float | None:
-        holders = (row, *row.get("clients", []))
-        found = [v for h in holders for k, v in h.items() if "memory" in k and isinstance(v, (int, float))]
-        return max(found, default=None)
-
-    return max(numbers(arm, most), default=None)
+    """The most memory that any round or client names, under whatever key that speaks of memory."""
+    holders = (holder for run in arm.counted for row in run.rounds for holder in (row, *row.get("clients", [])))
+    found = (value for holder in holders for key, value in holder.items() if "memory" in key)
+    return max((value for value in found if isinstance(value, (int, float))), default=None)

@@ -8,9 +8,9 @@ from typing import Any
 
 from ecgr.report.arms import Arm, Group, Run
 from ecgr.report.comparison import LEVEL, Comparison, Pair
-from ecgr.report.metrics import METRICS, PRIMARY, last5
+from ecgr.report.metrics import METRICS, PRIMARY
 from ecgr.report.page_facts import config_texts, data_hashes, differing, joined, made_with, notes, rejected, run_table
-from ecgr.report.page_tables import Cell, Table, bytes_text, cost_table, points, table
+from ecgr.report.page_tables import Cell, Table, cost_table, points, table
 from ecgr.report.presentation import sentence
 
 NAMED = 6
@@ -120,11 +120,15 @@ def _pair_row(pair: Pair, several: bool) -> list[Cell]:
         Cell(_percent(found.baseline_mean), found.baseline_mean),
         Cell(_percent(found.regulated_mean), found.regulated_mean),
         Cell(points(found.mean), found.mean),
-        Cell("–" if found.interval is None else " to ".join(map(points, found.interval)), (found.interval or [None])[0]),
+        _interval(found.interval),
         Cell(_number(found.p_holm, ".3g"), found.p_holm),
         Cell(_number(found.dz, "+z.2f"), found.dz),
         Cell(pair.verdict),
     ]
+
+
+def _interval(interval: tuple[float, float] | None) -> Cell:
+    return Cell("-") if interval is None else Cell(" to ".join(map(points, interval)), interval[0])
 
 
 def _names(pair: Pair, several: bool) -> list[Cell]:
@@ -137,10 +141,11 @@ def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
     arms = [arm for group in groups for arm in group.arms]
     if not any(run.state == "finished" for arm in arms for run in arm.runs):
         return [*lines, "No run is finished, so nothing is compared yet."]
-    missing = "a regulated run" if all(arm.regulator == baseline for arm in arms) else f"a finished baseline ({baseline})"
+    regulated = any(arm.regulator != baseline for arm in arms)
+    missing = f"finished baseline ({baseline})" if regulated else "regulated run"
     return [
         *lines,
-        f"There is no {missing.partition(' ')[2]} to compare with, so this page cannot say whether regulation helped;"
+        f"There is no {missing} to compare with, so this page cannot say whether regulation helped;"
         " `ecgr compare` makes paired runs.",
     ]
 
@@ -202,8 +207,8 @@ def _differing_files(runs: Sequence[Run]) -> list[str]:
 
 
 def _percent(value: float | None) -> str:
-    return "–" if value is None else f"{100 * value:.2f}"
+    return "-" if value is None else f"{100 * value:.2f}"
 
 
 def _number(value: float | None, form: str) -> str:
-    return "–" if value is None else format(value, form)
+    return "-" if value is None else format(value, form)

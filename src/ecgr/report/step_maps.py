@@ -33,7 +33,7 @@ def step_maps(runs: Mapping[str, Entries], budget: int = BUDGET) -> dict[str, li
     >>> maps["a"][0]["kind"], base64.b64decode(maps["a"][0]["data"])
     ('bits', b'0')
     """
-    clients = {name: _by_client(entries) for name, entries in runs.items() if entries}
+    clients = {name: by_client(entries) for name, entries in runs.items() if entries}
     if sum(_exact_bytes(own) for each in clients.values() for own in each.values()) <= budget:
         return {name: [_exact(client, own) for client, own in each.items()] for name, each in clients.items()}
     while len(clients) > 1 and _side(clients, budget) < LEAST_SIDE:
@@ -120,7 +120,8 @@ def _binned(client: int, entries: Entries, side: int) -> dict[str, Any]:
     }
 
 
-def _by_client(entries: Entries) -> dict[int, list[Kept]]:
+def by_client(entries: Entries) -> dict[int, list[Kept]]:
+    """Each client's entries by round."""
     clients: dict[int, list[Kept]] = {}
     for entry in sorted(entries):
         clients.setdefault(entry.client, []).append(entry)

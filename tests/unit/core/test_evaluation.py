@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.problems import blobs, dataset, flat, offer, one_pixel, problem, small_net, two_parameters
 
 from ecgr import evaluation
 from ecgr.engines import SerialEngine
 from ecgr.evaluation import Score, shards, summarise
 from ecgr.simulation import evaluate, start
+from support.problems import blobs, dataset, flat, offer, one_pixel, problem, small_net, two_parameters
 
 
 @pytest.fixture

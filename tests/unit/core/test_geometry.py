@@ -5,11 +5,11 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.stepsets import ALL, make, seeds
 
 from ecgr.geometry import Geometry, identity
 from ecgr.regulators import FirstHalf, LastHalf, MostAligned, RandomHalf, SmallestNorm
 from ecgr.regulators.attenuation import attenuate, kept_count, squared_length
+from support.stepsets import ALL, make, seeds
 
 
 @pytest.mark.parametrize("shape", [(0, 0), (2, 3), (4,), (2, 2, 2)])

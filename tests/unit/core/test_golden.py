@@ -23,8 +23,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from oracles.federated import Client, momentum_weights, scaffold
-from support.problems import blobs, flat, offer, one_pixel, problem, same_bits, small_net, two_parameters
 from torch import Tensor
 
 from ecgr.algorithms import (
@@ -45,6 +43,8 @@ from ecgr.client import ClientJob, train_client
 from ecgr.engines import SerialEngine
 from ecgr.simulation import Snapshot, play_round, start
 from ecgr.workspace import Problem, Workspace
+from oracles.federated import Client, momentum_weights, scaffold
+from support.problems import blobs, flat, offer, one_pixel, problem, same_bits, small_net, two_parameters
 
 U_A, U_B = -0.7689414213699951, 0.5
 MEAN = (2 * U_A + U_B) / 3  # -0.3459609475799967
@@ -211,9 +211,7 @@ def test_scaffold_in_its_second_round_by_hand(world: Any) -> None:
     """
     task = world({"name": "scaffold"})
     first = played(task)
-    job = ClientJob(
-        1, 1, 1.0, 1, first.params, first.buffers, Scaffold().broadcast(first.server), first.clients[1]
-    )
+    job = ClientJob(1, 1, 1.0, 1, first.params, first.buffers, Scaffold().broadcast(first.server), first.clients[1])
     result, state = train_client(job, Workspace(task))
     gradient = s(2 * 0.3459609475799967)
     assert_is(result.contribution.payload["update"], gradient - 0.5896471404566650)
@@ -352,9 +350,7 @@ def test_fednovas_effective_steps_follow_the_participants_alone() -> None:
     """Two of many: p = 1/4, 3/4 among those who took part, a = 1, 3: effective 2.5, mean = u_0/4 + 3/4 u_1 / 3."""
     algorithm = FedNova()
     uploads = [
-        Contribution(
-            i, n, algorithm.finish(Trace(signed(u), signed(u), steps=t, lr=1.0, momentum=0.0), {}, {})[1]
-        )
+        Contribution(i, n, algorithm.finish(Trace(signed(u), signed(u), steps=t, lr=1.0, momentum=0.0), {}, {})[1])
         for i, (n, t, u) in enumerate([(1, 1, 1.0), (3, 3, 6.0)])
     ]
     params, _ = algorithm.aggregate(flat(0, 0), {}, uploads, Population(clients=100, examples=10_000))
@@ -407,9 +403,7 @@ def test_scaffold_without_momentum_equals_its_paper_over_several_rounds(
         optimizer={"name": "sgd", "lr": 0.8, "momentum": 0.0},
         federation={"rounds": 5, "batch_size": 10, "local_epochs": 3},
     )
-    clients = [
-        Client(np.array([pixels[i] / 255 for i in part]), np.array([labels[i] for i in part])) for part in parts
-    ]
+    clients = [Client(np.array([pixels[i] / 255 for i in part]), np.array([labels[i] for i in part])) for part in parts]
     models, control, own = scaffold(clients, rounds=5, steps=3, lr=0.8, uniform=weights == "uniform")
     snapshot, engine = start(task), SerialEngine(task)
     for expected in models:

@@ -5,12 +5,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from oracles.herding import bherd_kept, bherd_update, ecgr_update, greedy_excess, greedy_herding, half
-from support.stepsets import ALL, EXACT, GENERIC, Steps, make, seeds
 
 from ecgr.geometry import Geometry, Regulator
 from ecgr.gradients import DenseGradientSet
-from ecgr.regulators import ECGR, BHerd, herd
+from ecgr.regulators import ECGR, REGULATORS, BHerd, herd
+from oracles.herding import bherd_kept, bherd_update, ecgr_update, greedy_excess, greedy_herding, half
+from support.stepsets import ALL, EXACT, GENERIC, Steps, make, seeds
 
 SETS_PER_EXAMPLE = 8
 
@@ -143,6 +143,20 @@ def test_bherd_discards_what_it_does_not_keep() -> None:
     dropped = [i for i in range(9) if i not in regulation.kept]
     assert len(regulation.kept) == 4
     assert (regulation.coefficients[dropped] == 0).all()
+
+
+@settings(max_examples=60)
+@given(kind=st.sampled_from(sorted(GENERIC)), seed=seeds, T=st.integers(2, 24), d=st.integers(2, 12))
+def test_safe_ecgr_damps_by_no_less_than_its_bound_covers(kind: str, seed: int, T: int, d: int) -> None:
+    """PAPER section 4: beta_i = max(beta, |a|^2 / |b|^2), at most 1, with a and b the sums of the two halves."""
+    steps = make(kind, seed, T, d)
+    kept = greedy_herding(steps, half(T))
+    a = steps[kept].sum(axis=0)
+    b = steps.sum(axis=0) - a
+    beta = min(1.0, max(0.2, float(a @ a) / float(b @ b)))
+    regulation = REGULATORS["safe_ecgr"](beta=0.2)(Geometry(gram=gram_of(steps)))
+    assert regulation.metrics["beta"] == pytest.approx(beta, rel=1e-9)
+    assert_close(regulation.coefficients.numpy() @ steps, ecgr_update(steps, beta), steps)
 
 
 def test_herding_makes_the_kept_half_the_shorter_one_and_so_the_less_aligned() -> None:

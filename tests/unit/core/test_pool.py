@@ -9,14 +9,14 @@ from pathlib import Path
 
 import psutil
 import pytest
-from support.jobs import Dies, Fails, Log, Square, Waits, open_workspace
-from support.problems import same_bits
 
 from ecgr.config import Experiment
 from ecgr.engines import SerialEngine, open_engine
 from ecgr.pool import Lost, ProcessPool
 from ecgr.simulation import simulate, start
 from ecgr.workspace import prepare
+from support.jobs import Dies, Fails, Log, Square, Waits, open_workspace
+from support.problems import same_bits
 
 TESTS = Path(__file__).parents[2]
 

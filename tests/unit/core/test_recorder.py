@@ -5,8 +5,6 @@ from collections.abc import Callable, Iterable
 import numpy as np
 import pytest
 import torch
-from oracles.herding import ecgr_update, greedy_herding
-from support.problems import same_bits, small_net
 from torch import Tensor, nn
 from torch.optim import SGD, Adam, AdamW, Optimizer
 
@@ -15,6 +13,8 @@ from ecgr.geometry import Geometry, Regulation
 from ecgr.gradients import GradientSet
 from ecgr.regulators import REGULATORS, Plain
 from ecgr.vectors import ParamSpec
+from oracles.herding import ecgr_update, greedy_herding
+from support.problems import same_bits, small_net
 
 STEPS = 7
 MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from support.problems import Watching, blobs, offer, problem, same_bits, small_net, spoiled
 from torch import Tensor
 
 from ecgr.algorithms import ALGORITHMS, Population
@@ -21,6 +20,7 @@ from ecgr.pool import Lost
 from ecgr.simulation import final_state, learning_rate, participants, play_round, simulate, start
 from ecgr.vectors import ParamSpec
 from ecgr.workspace import Problem, Workspace, batch_sizes, build_model
+from support.problems import Watching, blobs, offer, problem, same_bits, small_net, spoiled
 
 every_algorithm = pytest.mark.parametrize("name", sorted(ALGORITHMS))
 

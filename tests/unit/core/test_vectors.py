@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from support.problems import same_bits, small_net
 from torch import Tensor, nn
 
 from ecgr.vectors import ParamSpec, merge_buffers, read_buffers, weighted_mean, write_buffers
+from support.problems import same_bits, small_net
 
 
 class Tied(nn.Module):

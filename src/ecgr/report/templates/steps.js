@@ -98,16 +98,20 @@ register('plot-overview', (theme) => {
 register('plot-map', (theme) => {
   const map = data.steps[chosen.run].clients[chosen.client];
   const share = map.kind === 'shares';
-  const rows = cells(map);
+  // a round in which the client did not take part is an empty row, not a stretched neighbour
+  const filled = new Map(cells(map).map((line, row) => [map.rounds[row], line]));
+  const last = Math.max(...map.rounds);
+  const rounds = share ? map.rounds : Array.from({ length: last - map.rounds[0] + 1 }, (_, at) => map.rounds[0] + at);
+  const rows = rounds.map((round) => filled.get(round) ?? Array(map.columns).fill(null));
   document.getElementById('map-caption').textContent = share
     ? `Client ${map.client}: ${map.steps} steps a round, in cells of several steps and rounds; darker cells kept more.`
-    : `Client ${map.client}: up to ${map.columns} steps a round. Filled cells were kept, pale ones damped.`;
+    : `Client ${map.client}: up to ${map.columns} steps a round. Filled cells were kept, the others damped.`;
   const few = rows.length * map.columns <= 2500;
   return {
     traces: [{
-      type: 'heatmap', x: stepAxis(map), y: map.rounds, z: rows, zmin: 0, zmax: 1, showscale: share, xgap: few ? 1 : 0, ygap: few ? 1 : 0, hoverongaps: false,
+      type: 'heatmap', x: stepAxis(map), y: rounds, z: rows, zmin: 0, zmax: 1, showscale: share, xgap: few ? 1 : 0, ygap: few ? 1 : 0, hoverongaps: false,
       colorscale: [[0, theme.damped], [1, theme.arms[1]]], colorbar: { title: { text: 'share kept', side: 'right', font: { size: 12 } }, thickness: 8, outlinewidth: 0, tickformat: '.0%' },
-      text: rows.map((line) => line.map((kept) => (share ? `${Math.round(100 * kept)} % kept` : kept ? 'kept' : 'damped'))),
+      text: rows.map((line) => line.map((kept) => (kept === null ? '' : share ? `${Math.round(100 * kept)} % kept` : kept ? 'kept' : 'damped'))),
       hovertemplate: 'round %{y}, step %{x:.0f}: %{text}<extra></extra>',
     }],
     layout: layout(theme, {

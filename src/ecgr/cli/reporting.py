@@ -1,0 +1,45 @@
+"""`ecgr report` and `ecgr figures`: what the records say, as a page and as figures."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ecgr.cli.console import out
+
+Directories = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")]
+
+
+def report_command(
+    directories: Directories,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; DIR/report.html by default.")
+    ] = None,
+) -> None:
+    """Write one self-contained HTML page about finished and unfinished runs."""
+    from ecgr.report.collect import find_runs
+    from ecgr.report.page import write_report
+
+    path = write_report(find_runs(directories), output or _beside(directories, "report.html"))
+    out.print(str(path), markup=False, soft_wrap=True)
+
+
+def figures_command(
+    directories: Directories,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to write; DIR/figures by default.")
+    ] = None,
+) -> None:
+    """Write the report's figures as PDF and PNG, and its table as LaTeX and CSV."""
+    from ecgr.report.collect import find_runs
+    from ecgr.report.figures import write_figures
+
+    directory = output or _beside(directories, "figures")
+    written = write_figures(find_runs(directories), directory)
+    out.print(f"{len(written)} files; {directory}", markup=False, soft_wrap=True)
+
+
+def _beside(directories: Sequence[Path], name: str) -> Path:
+    """In the one directory given, or here if there are several."""
+    return directories[0] / name if len(directories) == 1 else Path(name)

@@ -1,0 +1,110 @@
+"""A Grid in this process: both apps, deterministic, without processes or a network. For tests and dry runs."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from flwr.app import Context, Message, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.proto.node_pb2 import NodeInfo
+from flwr.serverapp import Grid, ServerApp
+from flwr.supercore.run import Run
+from flwr.supercore.task_identity import TaskIdentity
+
+Tamper = Callable[[int, Message, Message], Sequence[Message]]
+"""Given the node's index, the order and its honest reply: what arrives instead."""
+
+SERVER = 1
+
+
+class MemoryGrid(Grid):
+    """Nodes that answer at once, each with its own config.
+
+    Args:
+        app: what every node runs.
+        nodes: one config a node, with its ``partition-id``.
+        tamper: changes what a node answers to a training order.
+        arrival: node indices in the order in which their replies arrive; by default as they were asked.
+        keys: the nodes' public keys.
+    """
+
+    def __init__(
+        self,
+        app: ClientApp,
+        nodes: Sequence[Mapping[str, Any]],
+        *,
+        tamper: Tamper | None = None,
+        arrival: Sequence[int] | None = None,
+        keys: Sequence[bytes] = (),
+        run_id: int = 7,
+    ) -> None:
+        self.app, self.tamper, self.run_id = app, tamper, run_id
+        self.online = {1000 + 13 * index: dict(config) for index, config in enumerate(nodes)}
+        self._indices = {node: index for index, node in enumerate(self.online)}
+        self._rank = {index: rank for rank, index in enumerate(arrival or range(len(nodes)))}
+        self._keys = keys
+        self._waiting: list[tuple[int, str, Sequence[Message]]] = []
+        self._sent = 0
+        self.set_run(Run.create_empty(run_id))
+        # Flower's Message looks up there who is speaking; there is one place for it in a process
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run_id, SERVER, SERVER
+
+    def serve(self, app: ServerApp) -> None:
+        """Run a ServerApp to its end."""
+        context = Context(run_id=self.run_id, node_id=SERVER, node_config={}, state=RecordDict(), run_config={})
+        app(self, context)
+
+    def set_run(self, run: Run) -> None:
+        """Flower's description of the run."""
+        self._run = run
+
+    @property
+    def run(self) -> Run:
+        """Flower's description of the run."""
+        return self._run
+
+    def create_message(
+        self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
+    ) -> Message:
+        """A message, the old way."""
+        return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The nodes that are there."""
+        return list(self.online)
+
+    def get_nodes(self) -> Iterable[NodeInfo]:
+        """The nodes that are there, with their keys."""
+        indices = {node: self._indices[node] for node in self.online}
+        return [NodeInfo(node_id=n, public_key=self._keys[i] if self._keys else b"") for n, i in indices.items()]
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Run the nodes' apps; the replies wait to be pulled."""
+        identifiers = []
+        for message in messages:
+            self._sent += 1
+            message.metadata.__dict__["_message_id"] = f"message-{self._sent}"
+            identifiers.append(message.metadata.message_id)
+            node = message.metadata.dst_node_id
+            index = self._indices[node]
+            context = Context(self.run_id, node, self.online[node], RecordDict(), {})
+            replies: Sequence[Message] = [self.app(message, context)]
+            if self.tamper is not None and message.metadata.message_type == "train":
+                replies = self.tamper(index, message, replies[0])
+            if replies:
+                self._waiting.append((self._rank[index], message.metadata.message_id, replies))
+        self._waiting.sort(key=lambda entry: entry[0])
+        return identifiers
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The next reply to arrive, if it is one of those asked for."""
+        if self._waiting and self._waiting[0][1] in set(message_ids):
+            return list(self._waiting.pop(0)[2])
+        return []
+
+    def send_and_receive(self, messages: Iterable[Message], *, timeout: float | None = None) -> Iterable[Message]:
+        """Push, then pull until nothing is left; what is missing does not come."""
+        left = set(self.push_messages(messages))
+        arrived: list[Message] = []
+        while self._waiting and self._waiting[0][1] in left:
+            arrived += self.pull_messages(left)
+        return arrived

@@ -1,0 +1,235 @@
+"""`ecgr run` in real processes: the same bits with any number of workers, and what a run leaves behind."""
+
+import json
+import random
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import ecgr as package
+from ecgr.record import RunRecord
+from support.cli import ecgr, files_below
+
+SHORT = ("--set", "federation.rounds=3")
+
+
+def without_times(value: Any) -> Any:
+    """A record's line without the keys that hold wall-clock times."""
+    if isinstance(value, dict):
+        return {k: without_times(v) for k, v in value.items() if k != "seconds"}
+    if isinstance(value, list):
+        return [without_times(v) for v in value]
+    return value
+
+
+def rows(directory: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three short runs of the quickstart: one worker, two workers, another seed."""
+    folder = tmp_path_factory.mktemp("runs")
+    for name, options in {
+        "one": ("--workers", "1"),
+        "two": ("--workers", "2", "--json"),
+        "seed": ("--set", "run.seed=1"),
+    }.items():
+        done = ecgr("run", "quickstart", *SHORT, "--out", name, *options, cwd=folder)
+        assert done.returncode == 0, done.stderr
+        (folder / f"{name}.stdout").write_text(done.stdout)
+        (folder / f"{name}.stderr").write_text(done.stderr)
+    return folder
+
+
+@pytest.mark.slow
+def test_workers_change_no_byte_of_the_model_and_nothing_but_times_in_the_record(runs: Path) -> None:
+    model = (runs / "one" / "model.safetensors").read_bytes()
+    assert model == (runs / "two" / "model.safetensors").read_bytes()
+    assert without_times(rows(runs / "one")) == without_times(rows(runs / "two"))
+    one, two = RunRecord.open(runs / "one"), RunRecord.open(runs / "two")
+    assert one.kept() == two.kept()
+    assert one.key == two.key
+    assert {k: v for k, v in one.manifest.items() if k != "created"} == {
+        k: v for k, v in two.manifest.items() if k != "created"
+    }
+
+
+def test_another_seed_gives_another_run_of_the_same_key(runs: Path) -> None:
+    one, other = RunRecord.open(runs / "one"), RunRecord.open(runs / "seed")
+    assert (runs / "one" / "model.safetensors").read_bytes() != (runs / "seed" / "model.safetensors").read_bytes()
+    assert without_times(rows(runs / "one")) != without_times(rows(runs / "seed"))
+    assert one.key == other.key
+    assert (one.seed, other.seed) == (0, 1)
+    assert one.manifest["partition"] != other.manifest["partition"]
+
+
+def test_a_run_leaves_a_whole_record(runs: Path) -> None:
+    record = RunRecord.open(runs / "one")
+    assert record.finished
+    assert [row["round"] for row in record.rounds] == [1, 2, 3]
+    manifest = record.manifest
+    assert np.array(manifest["partition"]).sum() == 1438
+    assert manifest["config"]["federation"]["rounds"] == 3
+    assert manifest["config"]["run"]["name"] == "quickstart"
+    assert package.Experiment.from_dict(manifest["config"]).key() == manifest["key"]
+    assert set(manifest["versions"]) >= {"ecgr", "torch", "numpy"}
+    wanted = {
+        "round",
+        "accuracy",
+        "loss",
+        "train_loss",
+        "lr",
+        "seconds",
+        "examples",
+        "bytes_up",
+        "bytes_down",
+        "clients",
+    }
+    for row in record.rounds:
+        assert wanted <= set(row)
+        assert len(row["clients"]) == 10
+        assert 0 <= row["accuracy"] <= 1
+        assert row["rejected"] == []
+    kept = record.kept()
+    assert len(kept) == 3 * 10
+    assert all(len(entry.kept) == max(1, entry.steps // 2) for entry in kept)
+    assert all(set(entry.kept) <= set(range(entry.steps)) for entry in kept)
+
+
+def test_the_final_model_loads_into_the_model_and_scores_what_the_record_says(runs: Path) -> None:
+    from ecgr.models import lenet
+
+    model = lenet()
+    model.load_state_dict(load_file(runs / "one" / "model.safetensors"))
+    data = package.DATASETS["digits"]().load()
+    images = (torch.from_numpy(data.test.images).float() / 255 - data.mean[0]) / data.std[0]
+    with torch.no_grad():
+        hits = model.eval()(images).argmax(dim=1).numpy() == data.test.labels
+    assert float(hits.mean()) == rows(runs / "one")[-1]["accuracy"]
+
+
+def test_progress_without_a_terminal_is_a_plain_line_a_round(runs: Path) -> None:
+    lines = (runs / "one.stderr").read_text().splitlines()
+    assert [line.split()[1] for line in lines] == ["1/3", "2/3", "3/3"]
+    assert all(line.startswith("round ") and "accuracy" in line and "loss" in line for line in lines)
+    assert "\x1b" not in (runs / "one.stderr").read_text()
+
+
+def test_json_goes_to_stdout_alone_and_can_be_read(runs: Path) -> None:
+    summary = json.loads((runs / "two.stdout").read_text())
+    last = rows(runs / "two")[-1]
+    assert summary["round"] == 3
+    assert summary["accuracy"] == last["accuracy"]
+    assert summary["seed"] == 0
+
+
+def test_nothing_personal_is_recorded(runs: Path) -> None:
+    text = (runs / "one" / "run.json").read_text()
+    assert str(Path.home()) not in text
+    assert str(runs) not in text
+
+
+def test_a_run_with_no_regulator_records_no_steps(tmp_path: Path) -> None:
+    record = package.run(
+        package.load("quickstart", {"federation.rounds": 1, "regulator.name": "none", "partition.min_batches": 1}),
+        out=tmp_path / "plain",
+    )
+    assert record.kept() == []
+    assert not (tmp_path / "plain" / "steps.npz").exists()
+
+
+def test_a_whole_run_in_process_leaves_every_global_generator_as_it_was(tmp_path: Path) -> None:
+    torch.manual_seed(5)
+    before: list[Callable[[], Any]] = [
+        lambda: torch.random.get_rng_state().tolist(),
+        lambda: repr(np.random.get_state(legacy=False)),  # noqa: NPY002 - that nobody uses it is the point
+        random.getstate,
+        torch.get_num_threads,
+        torch.get_default_dtype,
+        torch.are_deterministic_algorithms_enabled,
+    ]
+    states = [state() for state in before]
+    record = package.run(
+        package.load("quickstart", {"federation.rounds": 1, "data.fraction": 0.2, "federation.batch_size": 8}),
+        out=tmp_path / "run",
+    )
+    assert record.finished
+    assert [state() for state in before] == states
+
+
+# The package itself
+
+
+def test_importing_the_package_is_quick_and_does_not_import_torch() -> None:
+    """Measured inside the process, best of three: the machine may be busy."""
+    script = (
+        "import time, sys; began = time.perf_counter(); import ecgr; took = time.perf_counter() - began;"
+        "assert 'torch' not in sys.modules and 'numpy' not in sys.modules; print(took)"
+    )
+    times = [
+        float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(times) < 0.3
+
+
+def test_the_public_names_are_sorted_complete_and_all_there() -> None:
+    """`dir(ecgr)` is what a person sees; the names a type checker sees are those of the same table."""
+    import ast
+
+    assert package.__all__ == sorted(package.__all__)
+    assert dir(package) == package.__all__
+    assert len(set(package.__all__)) == len(package.__all__)
+    for name in package.__all__:
+        assert getattr(package, name) is not None
+    tree = ast.parse(Path(package.__file__).read_text())
+    for_checkers = {
+        alias.asname
+        for node in tree.body
+        if isinstance(node, ast.If)
+        for statement in node.body
+        if isinstance(statement, ast.ImportFrom)
+        for alias in statement.names
+    }
+    assert for_checkers | {"__version__"} == set(package.__all__)
+
+
+def test_the_namespace_holds_nothing_public_that_is_not_exported() -> None:
+    """In a fresh process, after every public name was used: what is left are submodules and private names."""
+    script = (
+        "import ecgr, types\n"
+        "[getattr(ecgr, name) for name in ecgr.__all__]\n"
+        "public = {n for n, v in vars(ecgr).items() if not n.startswith('_') and not isinstance(v, types.ModuleType)}\n"
+        "print(*sorted(public - set(ecgr.__all__)))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == []
+
+
+def test_an_unknown_public_name_is_an_attribute_error() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'ecgrr'"):
+        _ = package.ecgrr
+
+
+def test_list_shows_every_table(tmp_path: Path) -> None:
+    done = ecgr("list", "--json", cwd=tmp_path)
+    assert done.returncode == 0
+    tables = json.loads(done.stdout)
+    assert {row["name"] for row in tables["algorithms"]} == set(package.ALGORITHMS)
+    assert {row["name"] for row in tables["regulators"]} == set(package.REGULATORS)
+    assert {row["name"] for row in tables["models"]} == set(package.MODELS)
+    assert {row["name"] for row in tables["datasets"]} == set(package.DATASETS)
+    assert {row["name"] for row in tables["partitioners"]} == set(package.PARTITIONERS)
+    assert "quickstart" in tables["presets"]
+    plain = ecgr("list", cwd=tmp_path)
+    assert plain.returncode == 0
+    assert "scaffold" in plain.stdout
+    assert files_below(tmp_path) == {}

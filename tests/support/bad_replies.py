@@ -1,0 +1,142 @@
+"""Replies that must not count, each made from an honest one, with the word by which the record names what is wrong."""
+
+from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
+from io import BytesIO
+from typing import Any
+
+import numpy as np
+from flwr.app import Array, ConfigRecord, Error, Message
+from numpy.typing import NDArray
+
+UPDATE = "payload/update"
+CANARY = "canary-8c1f: patient 4711"
+
+Spoil = Callable[[Message, Message], Sequence[Message]]
+
+
+def _with_array(change: Callable[[NDArray[Any]], NDArray[Any]], name: str = UPDATE) -> Spoil:
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        arrays = reply.content.array_records["arrays"]
+        arrays[name] = Array(change(arrays[name].numpy().copy()))
+        return [reply]
+
+    return spoil
+
+
+def _one(value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    def change(array: NDArray[Any]) -> NDArray[Any]:
+        array.reshape(-1)[-1] = value
+        return array
+
+    return change
+
+
+def _with_report(**values: Any) -> Spoil:
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        for name, value in values.items():
+            reply.content.config_records["report"][name] = value
+        return [reply]
+
+    return spoil
+
+
+def _with_metadata(**values: Any) -> Spoil:
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        for name, value in values.items():
+            reply.metadata.__dict__[f"_{name}"] = value
+        return [reply]
+
+    return spoil
+
+
+def _raw(data: Callable[[bytes], bytes]) -> Spoil:
+    """Other bytes behind the same declaration."""
+
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        arrays = reply.content.array_records["arrays"]
+        honest = arrays[UPDATE]
+        arrays[UPDATE] = Array(honest.dtype, honest.shape, honest.stype, data(honest.data))
+        return [reply]
+
+    return spoil
+
+
+def _lying_header(_: bytes) -> bytes:
+    stream = BytesIO()
+    np.lib.format.write_array_header_1_0(stream, {"descr": "<f4", "fortran_order": False, "shape": (10**12,)})
+    return stream.getvalue()
+
+
+def _without_tensor(order: Message, reply: Message) -> Sequence[Message]:
+    del reply.content.array_records["arrays"][UPDATE]
+    return [reply]
+
+
+def _with_extra_tensor(order: Message, reply: Message) -> Sequence[Message]:
+    reply.content.array_records["arrays"]["payload/more"] = Array(np.zeros(3, dtype=np.float32))
+    return [reply]
+
+
+def _with_extra_record(order: Message, reply: Message) -> Sequence[Message]:
+    reply.content["more"] = ConfigRecord({"a": 1})
+    return [reply]
+
+
+def _without_record(order: Message, reply: Message) -> Sequence[Message]:
+    del reply.content["metrics"]
+    return [reply]
+
+
+def _with_bad_metric(order: Message, reply: Message) -> Sequence[Message]:
+    reply.content.metric_records["metrics"]["accuracy"] = 1.0
+    return [reply]
+
+
+def _failed(order: Message, reply: Message) -> Sequence[Message]:
+    return [Message(Error(code=2, reason=f"<class 'ValueError'>:<'{CANARY}'>"), reply_to=order)]
+
+
+def _twice(order: Message, reply: Message) -> Sequence[Message]:
+    return [reply, deepcopy(reply)]
+
+
+def _nothing(order: Message, reply: Message) -> Sequence[Message]:
+    return []
+
+
+BAD: Mapping[str, tuple[Spoil, str]] = {
+    "nan": (_with_array(_one(np.nan)), "nonfinite"),
+    "infinite": (_with_array(_one(np.inf)), "nonfinite"),
+    "huge": (_with_array(lambda a: a * 0 + 1e30), "norm"),
+    "near_the_largest_float": (_with_array(_one(3e38)), "norm"),
+    "tensor_missing": (_without_tensor, "names"),
+    "tensor_too_many": (_with_extra_tensor, "names"),
+    "wrong_shape": (_with_array(lambda a: a[:-1]), "shape"),
+    "broadcastable_shape": (_with_array(lambda a: a[:1]), "shape"),
+    "wrong_dtype": (_with_array(lambda a: a.astype(np.float64)), "dtype"),
+    "statistics_nan": (_with_array(_one(np.nan), "buffers/1.running_var"), "nonfinite"),
+    "statistics_huge": (_with_array(lambda a: a * 0 + 1e9, "buffers/1.running_mean"), "norm"),
+    "no_weight": (_with_report(examples=0), "weight"),
+    "negative_weight": (_with_report(examples=-59), "weight"),
+    "fractional_weight": (_with_report(examples=2.5), "weight"),
+    "nan_weight": (_with_report(examples=float("nan")), "weight"),
+    "weight_beyond_enrolment": (_with_report(examples=10**12), "weight"),
+    "other_steps": (_with_report(steps=1000), "steps"),
+    "kept_out_of_range": (_with_report(kept=[0, 10**6]), "kept"),
+    "other_round": (_with_report(round=7), "round"),
+    "other_run": (_with_report(run="0" * 16), "run"),
+    "other_client": (_with_report(client=3), "client"),
+    "other_flower_run": (_with_metadata(run_id=99), "run"),
+    "other_group": (_with_metadata(group_id="1.3"), "round"),
+    "other_sender": (_with_metadata(src_node_id=5), "client"),
+    "record_missing": (_without_record, "records"),
+    "record_too_many": (_with_extra_record, "records"),
+    "metric_in_the_way": (_with_bad_metric, "metrics"),
+    "garbage": (_raw(lambda data: b"\x80\x04garbage"), "encoding"),
+    "cut_short": (_raw(lambda data: data[:-4]), "encoding"),
+    "header_of_a_trillion": (_raw(_lying_header), "encoding"),
+    "failed": (_failed, "failed"),
+    "twice": (_twice, "duplicate"),
+    "nothing": (_nothing, "missing"),
+}
