@@ -2,23 +2,27 @@
 
 A generation is a safetensors file with the tensors and a manifest with its hash, written after it; the manifest begins
 with a hash of itself. Two generations are kept. Loading takes the newest that is whole and says what it passed over.
+Clients' states lie in files of their own (`ecgr.states`), which the manifest names by client, round and hash.
 """
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from hashlib import sha256
 from pathlib import Path
 
 from safetensors.torch import load, save
 from torch import Tensor
 
+from ecgr.components import State
 from ecgr.errors import IntegrityError
 from ecgr.files import flush_directory, write_atomically
 from ecgr.record import Position, to_json
 from ecgr.simulation import Snapshot
+from ecgr.states import Entry, StatesOnDisk
 
 GENERATIONS = 2
+CLIENTS = "clients"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -33,11 +37,15 @@ class Restored:
 def save_checkpoint(directory: Path, snapshot: Snapshot, position: Position) -> None:
     """Write one generation and remove those beyond the last two."""
     directory.mkdir(exist_ok=True)
+    states = snapshot.clients if isinstance(snapshot.clients, StatesOnDisk) else None
+    if states is not None:
+        states.flush()
     content = save(_to_tensors(snapshot))
     tensor_path, manifest_path = _paths(directory, snapshot.rounds)
     write_atomically(tensor_path, content)
     digest = sha256(content).hexdigest()
-    manifest = to_json({"rounds": snapshot.rounds, "sha256": digest, "record": position._asdict()})
+    entries = None if states is None else states.entries
+    manifest = to_json({"rounds": snapshot.rounds, "sha256": digest, "record": position._asdict(), "clients": entries})
     write_atomically(manifest_path, sha256(manifest).hexdigest().encode() + b"\n" + manifest)
     for rounds in _generations(directory)[:-GENERATIONS]:
         for path in reversed(_paths(directory, rounds)):
@@ -45,25 +53,31 @@ def save_checkpoint(directory: Path, snapshot: Snapshot, position: Position) -> 
     for path in directory.glob("*.tmp"):
         path.unlink(missing_ok=True)
     flush_directory(directory)
+    if states is not None:
+        states.forget(min(_generations(directory)))
 
 
 def load_checkpoint(directory: Path) -> Restored | None:
     """The newest whole generation; None if there never was one; `IntegrityError` if all are damaged."""
     damaged: list[str] = []
-    newest: tuple[Snapshot, Position] | None = None
+    whole: list[tuple[Snapshot, Position]] = []
+    known: set[Entry] = set()
     for rounds in _generations(directory):
         try:
-            newest = _load(directory, rounds)
+            whole.append(_load(directory, rounds, known))
         except IntegrityError as error:
             damaged.append(str(error))
-    if newest is not None:
-        return Restored(*newest, tuple(damaged))
+    if whole:
+        on_disk = [s.clients for s, _ in whole if isinstance(s.clients, StatesOnDisk)]
+        if on_disk:
+            on_disk[-1].sweep(on_disk[:-1])
+        return Restored(*whole[-1], tuple(damaged))
     if damaged:
         raise IntegrityError(f"no checkpoint is whole: {'; '.join(damaged)}; start the run anew in another directory")
     return None
 
 
-def _load(directory: Path, rounds: int) -> tuple[Snapshot, Position]:
+def _load(directory: Path, rounds: int, known: set[Entry]) -> tuple[Snapshot, Position]:
     tensor_path, manifest_path = _paths(directory, rounds)
     try:
         digest, _, body = manifest_path.read_bytes().partition(b"\n")
@@ -75,7 +89,15 @@ def _load(directory: Path, rounds: int) -> tuple[Snapshot, Position]:
     manifest = json.loads(body)
     if sha256(content).hexdigest() != manifest["sha256"]:
         raise IntegrityError(f"{tensor_path}: was altered or cut short")
-    return _from_tensors(load(content), manifest["rounds"]), Position(**manifest["record"])
+    snapshot = _from_tensors(load(content), manifest["rounds"])
+    if manifest.get("clients") is not None:
+        entries = {int(client): Entry(*entry) for client, entry in manifest["clients"].items()}
+        states = StatesOnDisk(directory / CLIENTS, entries)
+        damage = states.damaged(known)
+        if damage is not None:
+            raise IntegrityError(damage)
+        snapshot = replace(snapshot, clients=states)
+    return snapshot, Position(**manifest["record"])
 
 
 def _paths(directory: Path, rounds: int) -> tuple[Path, Path]:
@@ -89,13 +111,14 @@ def _generations(directory: Path) -> list[int]:
 
 
 def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
-    parts = {
+    parts: dict[str, State] = {
         "params": {"": snapshot.params},
         "buffers": snapshot.buffers,
         "server": snapshot.server,
         "step": {} if snapshot.step is None else {"": snapshot.step},
-        **{f"client.{client}": state for client, state in snapshot.clients.items()},
     }
+    if not isinstance(snapshot.clients, StatesOnDisk):
+        parts |= {f"client.{client}": state for client, state in snapshot.clients.items()}
     return {f"{part}/{name}": tensor.contiguous() for part, state in parts.items() for name, tensor in state.items()}
 
 

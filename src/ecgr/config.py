@@ -95,13 +95,15 @@ class Experiment:
             assert make is not None
             return make(**{k: v for k, v in raw.get(section, {}).items() if k in parameters_of(make)})
 
-        model = dict(raw.get("model", {}))
+        model = {"name": SECTIONS["model"].default, **raw.get("model", {})}
+        defaults = {name: field.default for name, field in parameters_of(MODELS[model["name"]]).items()}
+        given = {name: value for name, value in model.items() if name != "name"}
         experiment = cls(
             source=component("data"),
             data=settings("data"),
             partitioner=component("partition"),
             partition=settings("partition"),
-            model=ModelChoice(name=model.pop("name", SECTIONS["model"].default), parameters=model),
+            model=ModelChoice(name=model["name"], parameters=defaults | given),
             algorithm=component("algorithm"),
             regulator=component("regulator"),
             optimizer=component("optimizer"),
@@ -126,7 +128,7 @@ class Experiment:
         return {
             "data": {**named(DATASETS, self.source), **asdict(self.data)},
             "partition": {**named(PARTITIONERS, self.partitioner), **asdict(self.partition)},
-            "model": {"name": self.model.name, **self._model_parameters()},
+            "model": {"name": self.model.name, **self.model.parameters},
             "algorithm": named(ALGORITHMS, self.algorithm),
             "regulator": named(REGULATORS, self.regulator),
             "optimizer": named(OPTIMIZERS, self.optimizer),
@@ -159,10 +161,6 @@ class Experiment:
         config = self.to_dict()
         config["run"] = {k: v for k, v in config["run"].items() if k not in {"seed", "name"}}
         return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
-
-    def _model_parameters(self) -> dict[str, Any]:
-        defaults = {name: field.default for name, field in parameters_of(MODELS[self.model.name]).items()}
-        return defaults | dict(self.model.parameters)
 
 
 def load(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Experiment:

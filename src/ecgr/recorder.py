@@ -28,6 +28,8 @@ from ecgr.gradients.blocked import norm
 from ecgr.gradients.protocol import Visit
 from ecgr.vectors import ParamSpec
 
+NOTHING_RECORDED = "no optimiser step was recorded; train inside the `with Recorder(...)` block first"
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Update:
@@ -164,7 +166,7 @@ class Recorder:
         holds, with the metric ``unregulated = 1``, for steps that hold NaN or infinities: there is nothing to weigh.
         """
         if not self.steps:
-            raise RuntimeError("no optimiser step was recorded; train inside the `with Recorder(...)` block first")
+            raise RuntimeError(NOTHING_RECORDED)
         gram = self._store.gram()
         if torch.isfinite(gram).all():
             direction = None if previous is None else self._store.project(previous)
@@ -183,6 +185,8 @@ class Recorder:
     @property
     def plain(self) -> Tensor:
         """The update without regulation, ``start - end``."""
+        if not self._recorded:
+            raise RuntimeError(NOTHING_RECORDED)
         return self._start - self._last
 
     def _new_store(self) -> GradientSet:

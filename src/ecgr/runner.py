@@ -4,6 +4,7 @@ import os
 import platform
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
@@ -143,14 +144,15 @@ def _play(
     warn: Callable[[str], None],
 ) -> None:
     """Play the rounds that are left, recording each."""
-    from ecgr.checkpoint import load_checkpoint, save_checkpoint  # loads torch
+    from ecgr.checkpoint import CLIENTS, load_checkpoint, save_checkpoint  # loads torch
     from ecgr.simulation import final_state, start  # loads torch
+    from ecgr.states import StatesOnDisk  # loads torch
 
     writer = RunWriter(directory)
     checkpoints = directory / "checkpoint"
     restored = load_checkpoint(checkpoints)
     if restored is None:
-        snapshot, position = start(problem), writer.position
+        snapshot, position = replace(start(problem), clients=StatesOnDisk(checkpoints / CLIENTS)), writer.position
         writer.begin(_manifest(problem, dataset))
     else:
         snapshot, position = restored.snapshot, restored.position

@@ -1,7 +1,7 @@
 """Learning rates by round, the same for every client of a round."""
 
 from collections.abc import Callable, Mapping
-from math import cos, pi
+from math import cos, inf, pi
 from typing import Protocol
 
 from ecgr.components import Count, Fraction, Positive, component
@@ -41,7 +41,11 @@ class Step:
     def factor_at(self, round_index: int, rounds: int) -> float:
         """``factor`` to the number of drops so far."""
         first = self.every if self.first is None else self.first
-        return float(self.factor ** max(0, (round_index - first) // self.every + 1))
+        drops = max(0, (round_index - first) // self.every + 1)
+        try:
+            return float(self.factor**drops)
+        except OverflowError:  # a factor above 1, many times: the updates will say so themselves
+            return inf
 
 
 @component

@@ -22,6 +22,7 @@ from ecgr.errors import EnvironmentFault, QuorumLost
 from ecgr.evaluation import Evaluation, shards, summarise
 from ecgr.pool import Lost
 from ecgr.record import Kept
+from ecgr.states import remember
 from ecgr.streams import stream
 from ecgr.vectors import ParamSpec, merge_buffers, read_buffers
 from ecgr.workspace import Problem, build_model
@@ -36,7 +37,7 @@ class Snapshot:
         params: the global parameters, flat.
         buffers: the global statistics.
         server: the algorithm's server state.
-        clients: the states of the clients that have taken part.
+        clients: the states of the clients that have taken part; in a run directory they lie on disk.
         step: the last server step, kept for diagnostics alone.
     """
 
@@ -119,7 +120,7 @@ def conclude(
             f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
         )
     step = snapshot.params - params
-    states = {**snapshot.clients, **replies.states}
+    states = remember(snapshot.clients, replies.states, snapshot.rounds + 1)
     after = Snapshot(snapshot.rounds + 1, params, buffers, server, states, step if experiment.run.diagnostics else None)
     evaluation = evaluate(problem, engine, after)
     row = {

@@ -125,7 +125,7 @@ def test_one_client_alone_with_plain_updates_moves_the_model_to_its_end_point(na
 
 @every
 def test_aggregation_weighs_by_examples_and_not_by_order_of_magnitude(name: str) -> None:
-    """A client with all the examples decides: sharing the round with one of weight 1 in 10^9 changes nothing visible."""
+    """A client with all the examples decides: one of weight 1 in 10^9 beside it changes nothing visible."""
     algorithm = ALGORITHMS[name]()
     params = torch.linspace(-1, 1, 5)
 

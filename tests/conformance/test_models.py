@@ -132,7 +132,7 @@ def test_resnet18_has_torchvisions_state_dict() -> None:
 
 
 def test_resnet18_halves_the_picture_five_times() -> None:
-    """A stride in the right convolution: 64 pixels become 2 by 2 before the mean; torchvision's blocks stride in conv1."""
+    """A stride in the right convolution: 64 pixels become 2 by 2 before the mean; blocks stride in conv1."""
     model = resnet18(classes=5)
     seen: list[tuple[int, ...]] = []
     for name in ("maxpool", "layer1", "layer2", "layer3", "layer4"):

@@ -1,7 +1,5 @@
 """Every entry of STORES answers like dense float64 mathematics on what was appended."""
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
@@ -10,20 +8,29 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ecgr.gradients import STORES, GradientSet, dense
+from ecgr.gradients.protocol import Visit
 
 every = pytest.mark.parametrize("name", sorted(STORES))
 holding = pytest.mark.parametrize("name", sorted(set(STORES) - {"replay"}))  # replay has nothing to combine by itself
 
-# How far an entry may be from exact arithmetic, relative to the steps' lengths; a lossy store declares its own.
-TOLERANCE = {"dense": 1e-6, "disk": 1e-6, "auto": 1e-6, "replay": 0.3}
+# How far answers may be from exact arithmetic, relative to the steps' lengths: inner products, and combinations. A
+# store that is not named here is held to the exact ones; a lossy one declares itself.
+EXACT = (1e-6, 1e-6)
+TOLERANCES = {"bf16": (4e-3, 4e-3), "int8": (2e-2, 2e-2), "replay": (0.2, 1e-6)}
 
 
-def filled(name: str, rows: Tensor) -> GradientSet:
-    def replay(visit: Callable[[Tensor], None]) -> None:
+def empty(name: str, rows: Tensor) -> GradientSet:
+    """A set that is going to hold ``rows``, and can see them again if it has to."""
+
+    def replay(visit: Visit) -> None:
         for row in rows:
             visit(row)
 
-    store = STORES[name](rows.shape[1], replay=replay)
+    return STORES[name](rows.shape[1], replay=replay)
+
+
+def filled(name: str, rows: Tensor) -> GradientSet:
+    store = empty(name, rows)
     for row in rows:
         store.append(row)
     return store
@@ -36,24 +43,24 @@ def random_rows(T: int, d: int, seed: int = 0) -> Tensor:
 def check_against_dense(name: str, rows: Tensor) -> None:
     store, G = filled(name, rows), rows.double()
     T, d = rows.shape
-    tolerance = TOLERANCE.get(name, 1e-2)
+    products, combinations = TOLERANCES.get(name, EXACT)
     norms = G.norm(dim=1)
     gram = store.gram()
     assert gram.shape == (T, T)
     assert gram.dtype == torch.float64
     assert torch.equal(gram, gram.T)
-    assert ((gram - G @ G.T).abs() <= tolerance * norms[:, None] * norms[None]).all()
+    assert ((gram - G @ G.T).abs() <= products * norms[:, None] * norms[None]).all()
     direction = random_rows(1, d, seed=1)[0]
     projected = store.project(direction)
     assert projected.shape == (T,)
     assert projected.dtype == torch.float64
-    assert ((projected - G @ direction.double()).abs() <= tolerance * norms * direction.double().norm()).all()
+    assert ((projected - G @ direction.double()).abs() <= products * norms * direction.double().norm()).all()
     coefficients = torch.linspace(-1, 2, T, dtype=torch.float64)
     combined = store.combine(coefficients)
     assert combined.shape == (d,)
     assert combined.dtype == torch.float32
     error = (combined.double() - coefficients @ G).norm()
-    assert float(error) <= tolerance * float(coefficients.abs() @ norms)
+    assert float(error) <= combinations * float(coefficients.abs() @ norms)
 
 
 @every
@@ -80,21 +87,21 @@ def test_a_large_set_stays_within_its_tolerance(name: str) -> None:
 @holding
 def test_appending_copies(name: str) -> None:
     """The recorder reuses one buffer for all displacements."""
-    buffer = torch.tensor([1.0, 2.0])
-    store = STORES[name](2)
-    store.append(buffer)
-    buffer.fill_(9.0)
-    store.append(buffer)
+    rows = torch.tensor([[1.0, 2.0], [9.0, 9.0]])
+    store = empty(name, rows)
+    buffer = torch.empty(2)
+    for row in rows:
+        store.append(buffer.copy_(row))
     buffer.zero_()
     assert len(store) == 2
-    assert torch.allclose(store.gram(), torch.tensor([[5.0, 27.0], [27.0, 162.0]], dtype=torch.float64), rtol=1e-2)
-    assert torch.allclose(store.combine(torch.tensor([1.0, 0.0])), torch.tensor([1.0, 2.0]), rtol=1e-2)
+    assert store.gram().diagonal().tolist() == pytest.approx([5.0, 162.0], rel=1e-2)
+    assert store.combine(torch.tensor([1.0, 0.0])).tolist() == pytest.approx([1.0, 2.0], rel=1e-2)
 
 
 @every
 def test_asking_changes_nothing_and_growth_goes_on_afterwards(name: str) -> None:
     rows = random_rows(40, 5)
-    store = STORES[name](5)
+    store = empty(name, rows)
     for i, row in enumerate(rows, start=1):
         store.append(row)
         if i in {1, 31, 32, 33}:

@@ -10,14 +10,12 @@ from torch import Tensor
 from ecgr.config import Experiment
 from ecgr.engines import SerialEngine
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.memory import Tamper
+from ecgr.flower.memory import Tamper, Ticks
 from ecgr.record import RunRecord
 from ecgr.simulation import Replies, conclude, final_state, round_jobs, start
 from ecgr.workspace import prepare
 
 CLIENTS = 4
-BRISK = Guard(deadline=0.02)
-"""Nobody in memory is slow: what is not there at once is missing."""
 
 
 def experiment(algorithm: str, regulator: str = "ecgr", **changes: Any) -> Experiment:
@@ -53,11 +51,11 @@ def federate(
     *,
     tamper: Tamper | None = None,
     arrival: Sequence[int] | None = None,
-    guard: Guard = BRISK,
+    guard: Guard | None = None,
 ) -> RunRecord:
     """Both apps to the end of the run."""
     grid(chosen, out.parent / "sites", tamper=tamper, arrival=arrival).serve(
-        server_app(chosen, out, guard=guard, poll=0.0)
+        server_app(chosen, out, guard=guard, clock=Ticks())
     )
     return RunRecord.open(out)
 

@@ -40,7 +40,7 @@ def small_net(*, channels: int = 1, classes: int = 3) -> nn.Module:
 def offer(monkeypatch: pytest.MonkeyPatch, **models: Callable[..., nn.Module]) -> None:
     """Put models into the table for the length of a test."""
     for name, build in models.items():
-        monkeypatch.setitem(MODELS, name, build)  # type: ignore[arg-type] # read-only to everybody but tests
+        monkeypatch.setitem(MODELS, name, build)  # read-only to everybody but tests
 
 
 def dataset(
@@ -81,7 +81,8 @@ class Watching:
         self._look = look
 
     def map(self, jobs: Sequence[Any]) -> Iterator[Any]:
-        for job, answer in zip(jobs, self._inner.map(jobs), strict=True):
+        answers: Iterator[Any] = self._inner.map(jobs)
+        for job, answer in zip(jobs, answers, strict=True):
             if isinstance(job, ClientJob):
                 result, state = answer
                 seen = self._look(result)

@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import data, listing, running, sweeping
+from ecgr.cli import data, listing, reporting, running, sweeping
 from ecgr.cli.console import complain
 from ecgr.errors import EcgrError
 
@@ -23,6 +23,8 @@ app = typer.Typer(
 app.command("run")(running.run_command)
 app.command("compare")(sweeping.compare_command)
 app.command("sweep")(sweeping.sweep_command)
+app.command("report")(reporting.report_command)
+app.command("figures")(reporting.figures_command)
 app.command("partition")(data.partition_command)
 app.add_typer(data.data_app, name="data")
 app.command("list")(listing.list_command)

@@ -11,7 +11,7 @@ from rich.table import Table
 from ecgr.cli.console import complain, err, out, print_json
 from ecgr.cli.options import Device, ExperimentName, Json, Out, Set, Workers, overrides
 from ecgr.config import read
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.sweep import PAPER_SEEDS, Failure, Planned, compare, execute, grid, paired, plan, write_comparison
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and run nothing.")]
@@ -89,11 +89,18 @@ def _report(failures: Sequence[Failure], total: int) -> None:
 
 
 def _conclude(directories: Sequence[Path], directory: Path, as_json: bool) -> None:
-    """Compare, write the files, show the table."""
+    """Compare, write the files and the report, show the table."""
+    from ecgr.report.collect import find_runs
+    from ecgr.report.page import write_report
     from ecgr.report.presentation import sentence, to_json, to_table
 
     comparison = compare(directories)
     write_comparison(comparison, directory)
+    report = directory / "report.html"
+    try:
+        write_report(find_runs(directories), report)
+    except EnvironmentFault as error:  # the numbers are there; without the extra `report` only the page is missing
+        complain(f"note: no report page: {error}")
     if as_json:
         print_json(to_json(comparison))
         return
@@ -101,6 +108,8 @@ def _conclude(directories: Sequence[Path], directory: Path, as_json: bool) -> No
     for pair in comparison.pairs:
         out.print(sentence(pair), markup=False, soft_wrap=True)
     out.print(f"{directory / 'comparison.json'}, {directory / 'comparison.csv'}", markup=False, soft_wrap=True)
+    if report.exists():
+        out.print(f"report: {report}", markup=False, soft_wrap=True)
 
 
 class Progress:

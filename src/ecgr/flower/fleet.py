@@ -8,6 +8,7 @@ import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import httpx
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -21,6 +22,30 @@ QUERY_SECONDS = 120.0
 log = logging.getLogger("ecgr.flower")
 
 
+class Clock(Protocol):
+    """Time, which a test can count instead of waiting."""
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        ...
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        ...
+
+
+class WallClock:
+    """Time as it passes."""
+
+    def now(self) -> float:
+        """Seconds since some moment."""
+        return time.monotonic()
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        time.sleep(seconds)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fleet:
     """The clients behind a Grid.
@@ -29,13 +54,13 @@ class Fleet:
         grid: Flower's, or one in memory.
         enrolled: samples by client, as the experiment deals them.
         keys: the sites' public keys by client; empty where nodes are not authenticated.
-        poll: seconds between looks for replies.
+        clock: what deadlines are measured by.
     """
 
     grid: Grid
     enrolled: Mapping[int, int]
     keys: Mapping[int, bytes] = field(default_factory=dict)
-    poll: float = POLL_SECONDS
+    clock: Clock = field(default_factory=WallClock)
     _known: dict[int, int] = field(default_factory=dict)
 
     def present(self) -> dict[int, int]:
@@ -52,12 +77,12 @@ class Fleet:
 
     def wait_for(self, clients: Iterable[int], at_least: int, deadline: float) -> dict[int, int]:
         """The nodes of ``clients``, once ``at_least`` of them are there or the deadline has passed."""
-        wanted, until = set(clients), time.monotonic() + deadline
+        wanted, until = set(clients), self.clock.now() + deadline
         while True:
             found = {client: node for client, node in self.present().items() if client in wanted}
-            if len(found) >= at_least or time.monotonic() >= until:
+            if len(found) >= at_least or self.clock.now() >= until:
                 return found
-            time.sleep(self.poll)
+            self.clock.sleep(POLL_SECONDS)
 
     def client_of(self, node: int) -> int | None:
         """The client that a node stands for, if it is enrolled."""
@@ -74,16 +99,16 @@ class Fleet:
             return []
         messages = [Message(c, node, kind, group_id=group, ttl=max(deadline, 1.0)) for node, c in contents.items()]
         waiting = dict(zip(self.grid.push_messages(messages), contents, strict=True))
-        until, arrived = time.monotonic() + deadline, []
+        until, arrived = self.clock.now() + deadline, []
         while True:
             for identifier, node in list(waiting.items()):
                 pulled = self._pull(identifier)
                 if pulled:
                     arrived += [(node, message) for message in pulled]
                     del waiting[identifier]
-            if not waiting or time.monotonic() >= until:
+            if not waiting or self.clock.now() >= until:
                 return arrived
-            time.sleep(self.poll)
+            self.clock.sleep(POLL_SECONDS)
 
     def _pull(self, identifier: str) -> Sequence[Message | str]:
         try:

@@ -20,7 +20,7 @@ from ecgr.config import Experiment, load
 from ecgr.engines import SerialEngine
 from ecgr.errors import ConfigError, EcgrError, QuorumLost
 from ecgr.files import write_atomically
-from ecgr.flower.fleet import POLL_SECONDS, Fleet
+from ecgr.flower.fleet import Clock, Fleet, WallClock
 from ecgr.flower.guard import UNKNOWN, Arrival, Guard
 from ecgr.flower.inspection import Asked
 from ecgr.flower.wire import NEVER, Order
@@ -39,7 +39,7 @@ def server_app(
     guard: Guard | None = None,
     keys: Mapping[int, bytes] | None = None,
     device: str = "cpu",
-    poll: float = POLL_SECONDS,
+    clock: Clock | None = None,
 ) -> ServerApp:
     """A ServerApp that runs ``experiment`` into the run directory ``out``, or goes on with it there.
 
@@ -49,7 +49,7 @@ def server_app(
         guard: what replies must be like, and how many are needed.
         keys: the sites' public keys by client; a node must hold the key of the client it stands for.
         device: where to evaluate.
-        poll: seconds between looks for replies.
+        clock: what deadlines are measured by; time, but in tests.
 
     >>> app = server_app("quickstart", "runs/federated", guard=Guard(min_clients=5))
     """
@@ -61,7 +61,7 @@ def server_app(
         failure.unlink(missing_ok=True)
         try:
             chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
-            _serve(grid, context, chosen, Path(out), guard or Guard(), keys or {}, device, poll)
+            _serve(grid, context, chosen, Path(out), guard or Guard(), keys or {}, device, clock or WallClock())
         except EcgrError as error:
             failure.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(failure, to_json({"code": error.exit_code, "message": str(error)}))
@@ -83,7 +83,7 @@ def _serve(
     guard: Guard,
     keys: Mapping[int, bytes],
     device: str,
-    poll: float,
+    clock: Clock,
 ) -> None:
     refuse_simulator_only(experiment)
     dataset = experiment.source.load()
@@ -92,7 +92,7 @@ def _serve(
     asked = len(participants(problem, 0))
     if guard.min_clients > asked:
         raise ConfigError(f"min_clients: {guard.min_clients} are needed, but only {asked} take part in a round")
-    fleet = Fleet(grid, sizes, keys, poll)
+    fleet = Fleet(grid, sizes, keys, clock)
 
     def rounds(snapshot: Snapshot) -> Generator[Outcome, None, None]:
         run = sha256((out / "run.json").read_bytes()).hexdigest()[:16]

@@ -17,7 +17,7 @@ from flwr.clientapp import ClientApp
 
 from ecgr._version import __version__
 from ecgr.config import Experiment, load
-from ecgr.engines import SerialEngine
+from ecgr.engines import Engine, SerialEngine
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.flower.sitestate import SiteState
 from ecgr.flower.wire import NEVER, SITE, Order, reply_records
@@ -51,6 +51,7 @@ def client_app(experiment: Experiment | str | Path, *, device: str = "cpu") -> C
 def app_for(prepared: Callable[[], Problem]) -> ClientApp:
     """A ClientApp for a problem that is prepared at the first message, where a failure can be kept at the site."""
     app, problem = ClientApp(), functools.cache(prepared)
+    engine = functools.cache(lambda: SerialEngine(problem()))
 
     @app.query()
     @_discreet
@@ -68,18 +69,18 @@ def app_for(prepared: Callable[[], Problem]) -> ClientApp:
         order = Order.from_records(message.content)
         if order.client != _client_of(context, problem()):
             raise ConfigError(f"partition-id: asked for client {order.client}, this node stands for another")
-        return Message(answer(problem(), order, state_root(context)), reply_to=message)
+        return Message(answer(problem(), engine(), order, state_root(context)), reply_to=message)
 
     return app
 
 
-def answer(problem: Problem, order: Order, root: Path) -> RecordDict:
+def answer(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
     """Train as ordered, remember the client's new state below ``root``, and make the reply."""
     states = SiteState.at(root, order.run, order.client)
     initial = problem.experiment.algorithm.init_client(order.params)
     counted_on = bool(initial) and order.remembered != NEVER
     remembered = states.load(order.remembered) if counted_on else None
-    (outcome,) = SerialEngine(problem).map([order.job(initial if remembered is None else remembered)])
+    (outcome,) = engine.map([order.job(initial if remembered is None else remembered)])
     assert not isinstance(outcome, Lost), "nothing is lost in one process"
     result, state = outcome
     if state:

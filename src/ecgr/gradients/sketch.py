@@ -81,7 +81,7 @@ class SketchGradientSet:
         """Estimated inner products, each step with its exact length: the cosines of the sketches, times the lengths."""
         estimate = self._sketches.gram()
         scale = self._scale(estimate)
-        gram = estimate * scale[:, None] * scale
+        gram = estimate * (scale[:, None] * scale)
         gram.diagonal().copy_(torch.tensor(self._squared, dtype=torch.float64))
         return gram
 

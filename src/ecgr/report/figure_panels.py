@@ -12,6 +12,7 @@ from ecgr.report.arms import Arm, Group
 from ecgr.report.collect import varying_keys
 from ecgr.report.page_data import colour_numbers
 from ecgr.report.page_facts import flat
+from ecgr.report.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -81,8 +82,8 @@ def curve_panels(figure: "Figure", panels: Sequence[Group | Panel]) -> None:
             number = colours[arm.regulator]
             line = _curve(ax, arm, number, alpha=1 - 0.6 * algorithms.index(arm.algorithm) / len(algorithms))
             if line is not None:
-                lines.setdefault(label, line)
-        ax.set_title(panel.label if len(panel.label) <= LONGEST_TITLE else panel.label[: LONGEST_TITLE - 1] + "…")
+                lines.setdefault(_title(label), line)
+        ax.set_title(_title(panel.label))
         ax.grid(axis="y", linewidth=0.4, color="0.88")
         ax.set_axisbelow(True)
         if place % columns == 0:
@@ -93,6 +94,12 @@ def curve_panels(figure: "Figure", panels: Sequence[Group | Panel]) -> None:
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
+
+
+def _title(text: str) -> str:
+    """A label on one line, as it may be shown, cut if it is long."""
+    line = " ".join(str(visible(text)).split())
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
 
 
 def _curve(ax: "Axes", arm: Arm, number: int, alpha: float) -> Any:

@@ -5,6 +5,7 @@ records give the same files.
 """
 
 import re
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
@@ -16,6 +17,7 @@ from ecgr.files import write_atomically
 from ecgr.record import Kept, RunRecord
 from ecgr.report.arms import Arm, Group, compare_finished, grouped, read_runs
 from ecgr.report.figure_table import table_rows, to_csv, to_latex
+from ecgr.report.visible import visible
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -62,7 +64,8 @@ def write_figures(records: Sequence[RunRecord], directory: Path) -> list[Path]:
     except OSError as error:
         raise EnvironmentFault(f"cannot write {directory}: {error.strerror or error}") from None
     written = []
-    with mpl.rc_context(STYLE):
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
         for name, height, draw in _figures(groups):
             for columns, width in WIDTHS.items():
                 figure = Figure(figsize=(width, height(width)), layout="constrained")
@@ -73,7 +76,7 @@ def write_figures(records: Sequence[RunRecord], directory: Path) -> list[Path]:
                     figure.savefig(buffer, format=form, metadata=metadata)
                     written.append(directory / f"{name}-{columns}.{form}")
                     write_atomically(written[-1], buffer.getvalue())
-    rows = table_rows(groups, compare_finished(runs))
+    rows = visible(table_rows(groups, compare_finished(runs)))
     for name, text in (("table.csv", to_csv(rows)), ("table.tex", to_latex(rows))):
         written.append(directory / name)
         write_atomically(written[-1], text.encode())

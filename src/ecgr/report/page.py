@@ -8,8 +8,7 @@ attributes alone are free: plotly sets them to draw heat-map cells with sharp ed
 import base64
 import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, is_dataclass
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -20,10 +19,9 @@ from ecgr.record import RunRecord
 from ecgr.report.arms import BASELINE, compare_finished, grouped, read_runs
 from ecgr.report.page_data import drawn
 from ecgr.report.page_text import told
+from ecgr.report.visible import visible
 
 SCRIPTS = ("base.js", "curves.js", "differences.js", "steps.js", "federation.js", "numbers.js", "start.js")
-
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
 def write_report(records: Sequence[RunRecord], path: Path) -> Path:
@@ -75,23 +73,6 @@ def page_content(records: Sequence[RunRecord]) -> tuple[dict[str, Any], dict[str
     groups = grouped(runs, BASELINE)
     comparison = compare_finished(runs)
     return visible(drawn(groups, comparison, BASELINE)), visible(told(runs, groups, comparison))
-
-
-def visible(value: Any) -> Any:
-    """``value`` with the control characters of every text made visible, so that no name can bend the page.
-
-    >>> visible({"name": "a\\u202eb"})
-    {'name': 'a\\\\u202eb'}
-    """
-    if isinstance(value, str):
-        return _CONTROL.sub(lambda match: repr(match.group())[1:-1], value)
-    if is_dataclass(value) and not isinstance(value, type):
-        return visible(asdict(value))
-    if isinstance(value, Mapping):
-        return {visible(key): visible(entry) for key, entry in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [visible(entry) for entry in value]
-    return value
 
 
 def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:

@@ -122,6 +122,7 @@ def _pairs(comparison: Comparison, colours: Mapping[str, int]) -> list[dict[str,
             "interval": None if pair.primary.interval is None else [points(end) for end in pair.primary.interval],
         }
         for pair in comparison.pairs
+        if pair.primary.mean is not None
     ]
 
 

@@ -19,12 +19,13 @@ NAMED = 6
 
 def told(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
     """What the template prints."""
+    compared = any(pair.primary.mean is not None for pair in comparison.pairs)
     return {
-        "heading": "Did regulation help?" if comparison.pairs else "What was run",
+        "heading": "Did regulation help?" if compared else "What was run",
         "names": joined(run.record.manifest.get("name") for run in runs),
         "facts": _facts(runs),
         "answers": [{"sentence": sentence(pair), "verdict": pair.verdict} for pair in comparison.pairs],
-        "instead": [] if comparison.pairs else _instead(groups, comparison.baseline),
+        "instead": [] if compared else _instead(groups, comparison.baseline),
         "warnings": warnings(runs),
         "comparison": comparison_table(comparison),
         "others": other_metrics_table(comparison),

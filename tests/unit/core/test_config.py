@@ -32,7 +32,8 @@ def problems(raw: Mapping[str, Any]) -> tuple[str, ...]:
 
 def values_for(field: FieldInfo) -> st.SearchStrategy[Any]:
     """Values that a declared parameter allows, by its type and bounds."""
-    annotation, metadata = field.annotation, list(field.metadata)
+    annotation: Any = field.annotation
+    metadata = list(field.metadata)
     options = [a for a in get_args(annotation) if a is not type(None)]
     optional = type(None) in get_args(annotation)
     if optional:
@@ -418,7 +419,7 @@ def test_a_file_that_is_not_a_config_is_refused_in_one_line(tmp_path: Path, cont
 
 
 def test_a_deeply_dotted_key_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
-    """tomllib takes time in the square of a dotted key's depth: 20 kB of dots 1.2 s, the allowed 1 MB most of an hour."""
+    """tomllib takes time in the square of a dotted key's depth: 20 kB take 1.2 s, the allowed 1 MB most of an hour."""
     path = tmp_path / "dots.toml"
     path.write_text("x" + ".x" * 10_000 + " = 1\n")
     began = time.process_time()

@@ -57,7 +57,7 @@ def test_a_clients_accuracy_mixes_class_accuracies_by_its_label_shares(monkeypat
 
 
 def test_a_class_without_test_images_counts_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test image of class 2. Client 0 (classes 0 and 2) is judged by class 0; client 1 (class 2 alone) not at all."""
+    """No test image of class 2. Client 0 (0 and 2) is judged by class 0, client 1 (2 alone) not at all."""
     offer(monkeypatch, net=small_net)
     data = dataset(np.zeros((4, 1, 4, 4), dtype=np.uint8), [0, 2, 2, 1], classes=3)
     task = problem(data, [[0, 1], [2], [3]], model={"name": "net"})

@@ -1,8 +1,8 @@
 """One round of every algorithm, by hand, on a model of two parameters.
 
-**The model.** Scores are (w0 x, w1 x) for a one-pixel image x, the loss is cross-entropy, both weights start at 0. Every
-image is white, x = 1. By symmetry w = (a, -a) throughout, so one number a says everything. With s(z) = 1 / (1 + exp(-z)),
-the probability of class 0 is s(2a), and the gradient with respect to (w0, w1) is
+**The model.** Scores are (w0 x, w1 x) for a one-pixel image x, the loss is cross-entropy, both weights start at 0.
+Every image is white, x = 1. By symmetry w = (a, -a) throughout, so one number a says everything. With
+s(z) = 1 / (1 + exp(-z)), the probability of class 0 is s(2a), and the gradient with respect to (w0, w1) is
 
     label 0:  (-(1 - s(2a)), +(1 - s(2a)))        label 1:  (+s(2a), -s(2a)).
 

@@ -6,8 +6,8 @@ import sys
 from collections.abc import Iterator
 from multiprocessing.connection import wait
 from pathlib import Path
+from typing import Any
 
-import psutil
 import pytest
 
 from ecgr.config import Experiment
@@ -25,7 +25,17 @@ pytestmark = pytest.mark.slow
 
 def running(pid: int) -> bool:
     """Whether a process still does anything; one that has ended but that nobody has asked about does not."""
-    return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def answers_of(pool: ProcessPool[dict[str, int]], jobs: list[Any]) -> list[Any]:
+    """Every answer, and of squares the number alone."""
+    answers: list[Any] = list(pool.map(jobs))
+    return [answer[0] if isinstance(answer, tuple) else answer for answer in answers]
 
 
 @pytest.fixture(scope="module")
@@ -67,13 +77,9 @@ def test_one_worker_starts_the_most_expensive_jobs_first_and_survives_the_death_
         assert log.read_text().split() == ["1", "3", "0", "2"]
         [first] = pool.pids
         once, always = tmp_path / "once", tmp_path / "always"
-        answers = list(pool.map([Dies(once, times=1), Square(3), Dies(always, times=10), Square(4)]))
-        assert answers[0] == "alive"
-        assert isinstance(answers[2], Lost)
-        assert answers[2].reason == "worker process ended with exit code -9, 2 times"
-        assert isinstance(answers[1], tuple)
-        assert isinstance(answers[3], tuple)
-        assert (answers[1][0], answers[3][0]) == (9, 16)
+        lost = Lost("worker process ended with exit code -9, 2 times")
+        jobs = [Dies(once, times=1), Square(3), Dies(always, times=10), Square(4)]
+        assert answers_of(pool, jobs) == ["alive", 9, lost, 16]
         assert once.stat().st_size == 2
         assert always.stat().st_size == 2
         assert pool.pids != [first]
@@ -93,7 +99,7 @@ def answer_late(pool: ProcessPool[dict[str, int]], pipe: Path) -> None:
 
 def test_what_a_job_raises_is_raised_here(pool: ProcessPool[dict[str, int]]) -> None:
     with pytest.raises(ArithmeticError, match="seven"):
-        list(pool.map([Square(1), Fails("seven")]))
+        answers_of(pool, [Square(1), Fails("seven")])
 
 
 def test_a_pool_can_be_used_again_after_a_job_has_raised(tmp_path: Path) -> None:
@@ -102,9 +108,9 @@ def test_a_pool_can_be_used_again_after_a_job_has_raised(tmp_path: Path) -> None
     os.mkfifo(pipe)
     with ProcessPool(open_workspace, workers=2) as pool:
         with pytest.raises(ArithmeticError, match="seven"):
-            list(pool.map([Waits(pipe, cost=8), Fails("seven", cost=9)]))
+            answers_of(pool, [Waits(pipe, cost=8), Fails("seven", cost=9)])
         answer_late(pool, pipe)
-        answers = [a[0] if isinstance(a, tuple) else a for a in pool.map([Square(10), Square(11), Square(12)])]
+        answers = answers_of(pool, [Square(10), Square(11), Square(12)])
     assert answers == [100, 121, 144]
 
 
@@ -112,12 +118,12 @@ def test_a_call_that_is_not_read_to_its_end_does_not_disturb_the_next(tmp_path: 
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     with ProcessPool(open_workspace, workers=2) as pool:
-        started = pool.map([Square(3, cost=9), Waits(pipe, cost=5)])
+        jobs: list[Any] = [Square(3, cost=9), Waits(pipe, cost=5)]
+        started: Any = pool.map(jobs)
         first = next(started)
-        started.close()  # type: ignore[attr-defined]
+        started.close()
         answer_late(pool, pipe)
-        answers = [a[0] if isinstance(a, tuple) else a for a in pool.map([Square(10), Square(11), Square(12)])]
-    assert isinstance(first, tuple)
+        answers = answers_of(pool, [Square(10), Square(11), Square(12)])
     assert first[0] == 9
     assert answers == [100, 121, 144]
 

@@ -14,8 +14,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-from support.hostile import HOSTILE, harmless, shown
-from support.runs import write_comparison_runs, write_run
 
 from ecgr.errors import DataError, EnvironmentFault
 from ecgr.record import RunRecord
@@ -23,6 +21,8 @@ from ecgr.report import presentation
 from ecgr.report.collect import find_runs, summarise
 from ecgr.report.comparison import compare
 from ecgr.report.page import render, write_report
+from support.hostile import HOSTILE, harmless, shown
+from support.runs import write_comparison_runs, write_run
 
 MEGABYTE = 1_000_000
 
@@ -211,7 +211,11 @@ def test_a_run_that_is_still_going_is_drawn_named_and_not_counted(tmp_path: Path
     told = page([*records, going])
     assert "1 run is still going (ecgr-2, 3 of 6 rounds). Drawn in the curves, not counted." in told.text
     assert told.data["pairs"][0]["seeds"] == [0, 1]
-    assert [run["state"] for run in told.data["groups"][0]["arms"][1]["runs"]] == ["finished", "finished", "still going"]
+    assert [run["state"] for run in told.data["groups"][0]["arms"][1]["runs"]] == [
+        "finished",
+        "finished",
+        "still going",
+    ]
 
 
 def test_an_interrupted_run_is_called_that(tmp_path: Path) -> None:
@@ -235,7 +239,10 @@ def test_runs_of_different_data_sets_are_grouped_and_warned_about(tmp_path: Path
     ]
     told = page(records)
     assert "These runs are of different data sets (digits, mnist)." in told.text
-    assert [group["label"] for group in told.data["groups"]] == ["fedavg (data.name=digits)", "fedavg (data.name=mnist)"]
+    assert [group["label"] for group in told.data["groups"]] == [
+        "fedavg (data.name=digits)",
+        "fedavg (data.name=mnist)",
+    ]
     assert len(told.data["pairs"]) == 2
 
 

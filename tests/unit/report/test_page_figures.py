@@ -6,17 +6,18 @@ from pathlib import Path
 
 import pytest
 import typer
-from support.hostile import HOSTILE
-from support.runs import write_comparison_runs, write_run
+from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from ecgr.cli.reporting import figures_command, report_command
 from ecgr.errors import DataError
 from ecgr.report.arms import grouped, read_runs
 from ecgr.report.collect import find_runs
-from ecgr.report.figure_panels import ablations
+from ecgr.report.figure_panels import ablations, curve_panels
 from ecgr.report.figure_table import latex
 from ecgr.report.figures import write_figures
+from support.hostile import HOSTILE
+from support.runs import write_comparison_runs, write_run
 
 app = typer.Typer()
 app.command("report")(report_command)
@@ -42,7 +43,7 @@ def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
 
 def test_the_table_says_what_the_comparison_says(tmp_path: Path) -> None:
     write_figures(write_comparison_runs(tmp_path / "runs", seeds=6, gain=0.1), tmp_path)
-    base, regulated = csv.DictReader((tmp_path / "table.csv").open())
+    base, regulated = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
     assert base["difference"] == ""
     assert float(regulated["difference"]) == pytest.approx(float(regulated["last5"]) - float(base["last5"]))
     assert regulated["verdict"] == "better"
@@ -67,17 +68,20 @@ def test_an_ablation_has_a_panel_for_each_value(tmp_path: Path) -> None:
     for panel in panels["regulator.beta"]:
         assert [arm.regulator.partition("(")[0] for arm in panel.arms] == ["none", "ecgr"]
         assert len({arm.setting for arm in panel.arms}) == 1
-    names = {path.name for path in write_figures(find_runs([tmp_path]), tmp_path / "figures")}
-    assert {"ablation-optimizer.lr-one-column.pdf", "ablation-regulator.beta-two-column.png"} <= names
+    figure = Figure(figsize=(3, 3))
+    curve_panels(figure, panels["regulator.beta"])
+    assert [ax.get_title() for ax in figure.axes] == ["regulator.beta = 0.0", "regulator.beta = 0.5"]
+    assert all(len(ax.lines) == 2 for ax in figure.axes)
 
 
 def test_hostile_names_are_drawn_and_set_as_text(tmp_path: Path) -> None:
-    for number, name in enumerate(HOSTILE):
+    odd = HOSTILE[-8:] + HOSTILE[22:24]
+    for number, name in enumerate(odd):
         config = {"algorithm": {"name": name}}
         write_run(tmp_path / str(number), rounds=1, clients=1, steps=2, regulator="none", config=config)
     write_figures(find_runs([tmp_path]), tmp_path / "figures")
     rows = (tmp_path / "figures" / "table.tex").read_text().split("\\midrule\n")[1].splitlines()
-    assert len(rows) == len(HOSTILE) + 2
+    assert len(rows) == len(odd) + 2
 
 
 @pytest.mark.parametrize("name", HOSTILE)

@@ -38,10 +38,11 @@ def test_runs_that_would_be_too_coarse_are_left_out() -> None:
 
 
 def test_cells_without_a_step_are_absent() -> None:
-    entries = [Kept(1, 0, 4, (0,)), Kept(2, 0, 2, (1,))]
-    (own,) = step_maps({"a": entries}, budget=0)["a"]
-    assert base64.b64decode(own["data"])[-1] in (ABSENT, 0)
-    assert np.isnan(kept_array(entries)[1, 2:]).all()
+    entries = [Kept(1, 0, 40, (0,)), Kept(2, 0, 20, (1,))]
+    (own,) = step_maps({"a": entries}, budget=9)["a"]
+    assert own["columns"] == 3
+    assert [level == ABSENT for level in base64.b64decode(own["data"])] == 5 * [False] + [True]
+    assert np.isnan(kept_array(entries)[1, 20:]).all()
 
 
 def test_binning_keeps_the_mean() -> None:

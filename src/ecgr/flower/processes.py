@@ -1,0 +1,129 @@
+"""Processes that we start and must not leave behind.
+
+Each gets a session of its own, so that a Ctrl-C at the terminal reaches us alone and we can stop it in order, with all
+that it has started; and each is told by the kernel to end if we are killed ourselves.
+"""
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ecgr.errors import EnvironmentFault
+
+GRACE_SECONDS = 10.0
+_TETHERED = """\
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
+os.execvp(sys.argv[1], sys.argv[1:])
+"""
+
+
+@dataclass(eq=False)
+class Service:
+    """A process that can be started, found dead, and started again.
+
+    Attributes:
+        name: what it is called in messages.
+        command: what to run.
+        environment: the whole environment.
+        log: where its output is appended.
+        starts: how often it was started.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    log: Path
+    starts: int = 0
+    _process: "subprocess.Popen[bytes] | None" = field(default=None)
+
+    def start(self) -> None:
+        """Start it, after making sure that nothing of the last start is left."""
+        self.stop(grace=0.0)
+        self.log.parent.mkdir(parents=True, exist_ok=True)
+        with self.log.open("ab") as log:
+            try:
+                self._process = subprocess.Popen(
+                    _tethered(self.command),
+                    env=dict(self.environment),
+                    stdin=subprocess.DEVNULL,
+                    stdout=log,
+                    stderr=log,
+                    start_new_session=True,
+                )
+            except OSError as error:
+                raise EnvironmentFault(f"cannot start {self.name}: {error.strerror or error}") from None
+        self.starts += 1
+
+    @property
+    def alive(self) -> bool:
+        """Whether it runs."""
+        return self._process is not None and self._process.poll() is None
+
+    @property
+    def pid(self) -> int | None:
+        """Its process id, if it was started."""
+        return None if self._process is None else self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, if it did."""
+        return None if self._process is None else self._process.poll()
+
+    def ask_to_stop(self) -> None:
+        """Ask it to end."""
+        if self.alive:
+            self._signal(signal.SIGTERM)
+
+    def stop(self, grace: float = GRACE_SECONDS) -> None:
+        """End it and all that it has started."""
+        if self._process is None:
+            return
+        if grace:
+            self.ask_to_stop()
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(grace)
+        self._signal(signal.SIGKILL)
+        self._process.wait()
+        self._process = None
+
+    def last_words(self, lines: int = 3) -> str:
+        """The end of its output, on one line."""
+        with suppress(OSError):
+            return " / ".join(self.log.read_text(errors="replace").split("\n")[-lines - 1 :]).strip(" /")
+        return ""
+
+    def _signal(self, number: signal.Signals) -> None:
+        assert self._process is not None
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, number)
+
+
+def free_ports(count: int) -> list[int]:
+    """So many different free ports of the loopback interface."""
+    sockets = [socket.socket() for _ in range(count)]
+    try:
+        for held in sockets:
+            held.bind(("127.0.0.1", 0))
+        return [held.getsockname()[1] for held in sockets]
+    finally:
+        for held in sockets:
+            held.close()
+
+
+def listens(port: int) -> bool:
+    """Whether somebody accepts connections on a port of the loopback interface."""
+    with socket.socket() as probe:
+        probe.settimeout(1.0)
+        return probe.connect_ex(("127.0.0.1", port)) == 0
+
+
+def _tethered(command: Sequence[str]) -> list[str]:
+    """``command``, ended by the kernel when this process is; a preexec_fn would not be safe beside torch's threads."""
+    return [sys.executable, "-S", "-c", _TETHERED, *command] if sys.platform == "linux" else list(command)
