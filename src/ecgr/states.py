@@ -1,4 +1,4 @@
-"""What clients remember from round to round, on disk, fetched by client: memory grows with participants, not population.
+"""What clients remember from round to round, on disk: memory grows with participants, not with the population.
 
 A state is one file, named by client and round and never changed. A set of states is an index of such files, with their
 hashes; a round makes a new index and leaves the old one valid. A checkpoint flushes the files that are new, writes down
@@ -46,7 +46,7 @@ class StatesOnDisk(Mapping[int, State]):
         self._pending = pending or Pending()
 
     def __getitem__(self, client: int) -> State:
-        return load(self._read(client))  # type: ignore[no-any-return]
+        return load(self._read(client))
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.entries)
@@ -96,10 +96,16 @@ class StatesOnDisk(Mapping[int, State]):
         return None
 
     def sweep(self, others: Iterable["StatesOnDisk"]) -> None:
-        """Remove the files that neither this index nor ``others`` name: left by a process that was killed."""
+        """Remove files that neither this index nor the older ``others`` name: left by a process that was killed."""
         if not self.directory.is_dir():
             return
-        needed = {s._path(client, entry.round) for s in (self, *others) for client, entry in s.entries.items()}
+        needed = {self._path(client, entry.round) for client, entry in self.entries.items()}
+        for older in others:
+            for client, entry in older.entries.items():
+                path = self._path(client, entry.round)
+                if path not in needed:
+                    self._pending.replaced.append((self.entries[client].round, path))
+        needed |= {path for _, path in self._pending.replaced}
         for path in self.directory.iterdir():
             if path not in needed:
                 path.unlink(missing_ok=True)

@@ -7,8 +7,10 @@ checkpoint; at the end, and on Ctrl-C, everything that was started is stopped.
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -90,6 +92,8 @@ class LocalFederation:
         """Run to the end, whatever dies meanwhile."""
         try:
             failure_path(self.out).unlink(missing_ok=True)
+            for stale in (self.home / "server").glob("superlink.db*"):
+                stale.unlink()  # of an interrupted run: its nodes and messages are nobody's now
             self._start_superlink()
             for client in range(len(self.supernodes)):
                 self._flwr("supernode", "register", str(self._site(client) / "node.pub"), CONNECTION)
@@ -101,7 +105,9 @@ class LocalFederation:
         return RunRecord.open(self.out)
 
     def stop(self) -> None:
-        """Stop everything: all are asked at once, then waited for."""
+        """Stop everything: all are asked at once, then waited for; a second Ctrl-C does not leave half of it behind."""
+        if threading.current_thread() is threading.main_thread():
+            signal.signal(signal.SIGINT, signal.SIG_IGN)
         services = [*self.supernodes, self.superlink]
         for service in services:
             service.ask_to_stop()

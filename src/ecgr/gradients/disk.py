@@ -18,7 +18,7 @@ from ecgr.gradients.dense import DenseGradientSet
 from ecgr.gradients.protocol import Replay
 from ecgr.gradients.room import claim
 
-RESIDENT = 2**24  # bytes read before their pages are given back
+RESIDENT = 2**23  # bytes read before their pages are given back
 
 
 class DiskGradientSet(DenseGradientSet):

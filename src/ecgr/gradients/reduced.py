@@ -6,13 +6,14 @@ Both encodings keep what is not finite recognisable, so that a diverged round is
 import torch
 from torch import Tensor
 
-from ecgr.gradients.blocked import ROWS_PER_TILE, BlockedSet
+from ecgr.gradients.dense import DenseGradientSet
 from ecgr.gradients.protocol import Replay
 
 GROUP = 256  # numbers of an int8 row that share one scale
+ENCODED_AT_ONCE = 2**16  # a multiple of GROUP; keeps the temporary copies of a long row small
 
 
-class Bf16GradientSet(BlockedSet):
+class Bf16GradientSet(DenseGradientSet):
     """Rows as bfloat16: two bytes a number, relative error at most 2^-9.
 
     >>> steps = Bf16GradientSet(2)
@@ -21,21 +22,14 @@ class Bf16GradientSet(BlockedSet):
     tensor([3.0000, 1.0020])
     """
 
-    def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
-        super().__init__(size)
-        self._rows: list[Tensor] = []
-
-    def _put(self, displacement: Tensor) -> None:
-        self._rows.append(displacement.to(torch.bfloat16, copy=True))
+    def _allocate(self, rows: int) -> Tensor:
+        return torch.empty(rows, self._size, dtype=torch.bfloat16, device=self._device)
 
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
-        return [
-            torch.stack([row[start:stop] for row in self._rows[first : first + ROWS_PER_TILE]]).float()
-            for first in range(0, self._length, ROWS_PER_TILE)
-        ]
+        return [tile.float() for tile in super()._tiles(start, stop)]
 
 
-class Int8GradientSet(BlockedSet):
+class Int8GradientSet(DenseGradientSet):
     """Rows as int8 with one float32 scale for every 256 numbers: error at most 1/254 of the group's largest number.
 
     >>> steps = Int8GradientSet(2)
@@ -45,31 +39,39 @@ class Int8GradientSet(BlockedSet):
     """
 
     def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
-        super().__init__(size)
-        self._codes: list[Tensor] = []
-        self._scales: list[Tensor] = []
+        super().__init__(size, steps=steps)
+        self._scales = DenseGradientSet(-(-size // GROUP), steps=steps)
+
+    def new_row(self, device: torch.device) -> Tensor | None:
+        """None: a displacement is encoded by `append`."""
+        return None
+
+    def _allocate(self, rows: int) -> Tensor:
+        return torch.empty(rows, self._size, dtype=torch.int8, device=self._device)
 
     def _put(self, displacement: Tensor) -> None:
-        codes = torch.empty(self._size, dtype=torch.int8, device=displacement.device)
-        scales = torch.empty(-(-self._size // GROUP), device=displacement.device)
-        whole = self._size - self._size % GROUP
-        for part in (slice(0, whole), slice(whole, self._size)):
-            if part.start == part.stop:
-                continue
-            groups = displacement[part].view(-1, min(GROUP, part.stop - part.start))
-            scale = groups.abs().amax(dim=1) / 127
-            scales[part.start // GROUP : part.start // GROUP + len(scale)] = scale
-            divisor = torch.where(scale == 0, 1.0, scale)  # a group of zeros; infinities and NaN stay in the scale
-            codes[part] = (groups / divisor[:, None]).round_().nan_to_num_(0.0, 0.0, 0.0).to(torch.int8).view(-1)
-        self._codes.append(codes)
+        codes, scales = self._next(), torch.empty(self._scales._size, device=displacement.device)
+        for start in range(0, self._size, ENCODED_AT_ONCE):
+            piece = displacement[start : start + ENCODED_AT_ONCE].float()
+            whole = len(piece) - len(piece) % GROUP
+            for first, last in ((0, whole), (whole, len(piece))):
+                if first < last:
+                    groups = piece[first:last].view(-1, min(GROUP, last - first))
+                    scale = _encode(groups, into=codes[start + first : start + last].view(groups.shape))
+                    scales[(start + first) // GROUP :][: len(scale)] = scale
         self._scales.append(scales)
 
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
-        groups = slice(start // GROUP, -(-stop // GROUP))
-        tiles = []
-        for first in range(0, self._length, ROWS_PER_TILE):
-            last = first + ROWS_PER_TILE
-            tile = torch.stack([codes[start:stop] for codes in self._codes[first:last]]).float()
-            scales = torch.stack([scales[groups] for scales in self._scales[first:last]])
-            tiles.append(tile.mul_(scales.repeat_interleave(GROUP, dim=1)[:, : stop - start]))
-        return tiles
+        scales = self._scales._tiles(start // GROUP, -(-stop // GROUP))
+        return [
+            tile.float().mul_(scale.repeat_interleave(GROUP, dim=1)[:, : stop - start])
+            for tile, scale in zip(super()._tiles(start, stop), scales, strict=True)
+        ]
+
+
+def _encode(groups: Tensor, into: Tensor) -> Tensor:
+    """Write each row of ``groups`` as whole numbers from -127 to 127; the rows' scales."""
+    scale = groups.abs().amax(dim=1) / 127
+    divisor = torch.where(scale == 0, 1.0, scale)  # a group of zeros; infinities and NaN stay in the scale
+    into.copy_((groups / divisor[:, None]).round_().nan_to_num_(0.0, 0.0, 0.0))
+    return scale

@@ -12,14 +12,15 @@ def lenet(*, channels: int = 1, classes: int = 10) -> Module:
     61706
     """
     nn = torch.nn
+    # ReLU after the pool: the same numbers and gradients to the bit, on a quarter of the values.
     return nn.Sequential(
         OrderedDict(
             conv1=nn.Conv2d(channels, 6, kernel_size=5, padding=2),
-            relu1=nn.ReLU(),
             pool1=nn.MaxPool2d(2),
+            relu1=nn.ReLU(),
             conv2=nn.Conv2d(6, 16, kernel_size=5),
-            relu2=nn.ReLU(),
             pool2=nn.MaxPool2d(2),
+            relu2=nn.ReLU(),
             fit=nn.AdaptiveMaxPool2d(5),
             flatten=nn.Flatten(),
             fc1=nn.Linear(16 * 5 * 5, 120),

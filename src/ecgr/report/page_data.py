@@ -17,6 +17,18 @@ from ecgr.report.step_maps import late_curve, step_maps
 
 CURVES = ("accuracy", "loss", "train_loss")
 MOST_FEDERATIONS = 20
+FIRST = {
+    "drift": "how far clients end from the global model",
+    "gradient_diversity": "1 if all updates are equal",
+    "pairwise_cosine": "mean cosine of the updates of two clients",
+    "cos_before_mu": "cosine of the plain average with the true gradient",
+    "cos_after_mu": "cosine of the regulated average with the true gradient",
+    "norm_ratio": "length of the average step, regulated over plain",
+    "assumption_mu": "share of clients whose kept steps point more along the true gradient than the others",
+    "conclusion_mu": "share of clients whose update regulation turned towards the true gradient",
+    "cos_v_c": "cosine of a client's regulated and plain update",
+}
+"""Diagnostics to show first, and what they are; any others follow by name."""
 Series = dict[str, list[Any]]
 
 
@@ -170,13 +182,14 @@ def _diagnostics(group: Group, colours: Mapping[str, int]) -> list[dict[str, Any
     return [
         {
             "name": name,
+            "about": FIRST.get(name, ""),
             "arms": [
                 {"label": arm, "colour": colours[arm], **curve}
                 for arm, runs in series.items()
                 if (curve := _over_runs(runs, name))["rounds"]
             ],
         }
-        for name in sorted(names)
+        for name in sorted(names, key=lambda name: (list(FIRST).index(name) if name in FIRST else len(FIRST), name))
     ]
 
 

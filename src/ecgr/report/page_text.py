@@ -24,7 +24,7 @@ def told(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparison) -
         "heading": "Did regulation help?" if compared else "What was run",
         "names": joined(run.record.manifest.get("name") for run in runs),
         "facts": _facts(runs),
-        "answers": [{"sentence": sentence(pair), "verdict": pair.verdict} for pair in comparison.pairs],
+        "answers": [{"sentence": sentence(pair), "verdict": _verdict(pair)} for pair in comparison.pairs],
         "instead": [] if compared else _instead(groups, comparison.baseline),
         "warnings": warnings(runs),
         "comparison": comparison_table(comparison),
@@ -124,8 +124,12 @@ def _pair_row(pair: Pair, several: bool) -> list[Cell]:
         _interval(found.interval),
         Cell(_number(found.p_holm, ".3g"), found.p_holm),
         Cell(_number(found.dz, "+z.2f"), found.dz),
-        Cell(pair.verdict),
+        Cell(_verdict(pair)),
     ]
+
+
+def _verdict(pair: Pair) -> str:
+    return "nothing to compare" if pair.primary.mean is None else pair.verdict
 
 
 def _interval(interval: tuple[float, float] | None) -> Cell:

@@ -137,6 +137,20 @@ def test_the_training_loss_is_the_mean_over_samples_before_each_step(world: Any)
     assert result.train_loss == pytest.approx((np.log(2) - np.log(s(1))) / 2, rel=1e-6)
 
 
+def test_the_training_loss_weighs_batches_by_their_samples(world: Any) -> None:
+    """Labels 0, 0, 1 in batches of 2 and 1 at w = (1, -1), lr next to nothing: (2 * -log s(2) + -log s(-2)) / 3."""
+    task = problem(
+        one_pixel([255, 255, 255], [0, 0, 1]),
+        [[0, 1, 2]],
+        model={"name": "two"},
+        optimizer={"name": "sgd", "lr": 1e-9},
+        federation={"batch_size": 2},
+    )
+    result, _ = train_client(ClientJob(0, 0, 1e-9, 1, flat(1, -1), {}, {}, {}), Workspace(task))
+    assert result.steps == 2
+    assert result.train_loss == pytest.approx(-(2 * np.log(s(2)) + np.log(s(-2))) / 3, rel=1e-6)
+
+
 # FedAvg: w = -(2/3 u_A + 1/3 u_B) = (2 * 0.7689414 - 0.5) / 3 = 0.3459609
 
 

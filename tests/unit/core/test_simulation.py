@@ -344,6 +344,27 @@ def test_a_client_without_data_never_takes_part_and_counts_for_nothing() -> None
     assert outcome.row["worst_client"] == min(row["accuracy"] for row in outcome.row["clients"])
 
 
+@pytest.mark.parametrize("weights", ["examples", "uniform"])
+def test_scaffolds_variate_moves_by_shares_of_everybody_who_has_data(weights: str) -> None:
+    """Clients of 10, 7, 7 and no examples, two of the three take part: p = 10/24 and 7/24, or 1/3 each."""
+    sections: dict[str, Any] = {
+        "algorithm": {"name": "scaffold", "control_weights": weights},
+        "federation": {"rounds": 1, "batch_size": 4, "participation": 0.67},
+    }
+    problem_ = replace(task(**sections), partition=Partition.of([range(10), range(10, 17), range(17, 24), []]))
+    changes: dict[int, Tensor] = {}
+
+    def look(result: ClientResult) -> ClientResult:
+        changes[result.client] = result.contribution.payload["control_change"].double()
+        return result
+
+    control = play_round(problem_, Watching(problem_, look), start(problem_)).snapshot.server["control"]
+    assert len(changes) == 2
+    sizes, total = ([10, 7, 7], 24) if weights == "examples" else ([1, 1, 1], 3)
+    expected = sum((sizes[c] / total * change for c, change in changes.items()), torch.zeros(control.numel()).double())
+    assert torch.allclose(control.double(), expected, rtol=1e-5, atol=1e-7)
+
+
 def test_the_learning_rate_goes_by_round_and_is_the_same_for_all_clients() -> None:
     schedule = {"name": "step", "every": 1, "factor": 0.5}
     problem = task(optimizer={"name": "sgd", "lr": 0.08}, schedule=schedule)
@@ -409,7 +430,8 @@ def test_a_model_that_draws_random_numbers_does_not_depend_on_the_order_of_clien
     problem = task(model={"name": "dropping"})
     snapshot = start(problem)
     updates: dict[int, list[Tensor]] = {client: [] for client in range(4)}
-    for order in ([0, 1, 2, 3], [3, 1, 0, 2]):
+    for seed, order in enumerate(([0, 1, 2, 3], [3, 1, 0, 2])):
+        torch.manual_seed(seed)  # what the caller did before must not matter either
         workspace = Workspace(problem)
         for client in order:
             result, _ = ClientJob(client, 0, 0.1, 1, snapshot.params, {}, {}, {}).run(workspace)

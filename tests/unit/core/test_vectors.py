@@ -183,6 +183,12 @@ def test_merged_statistics_lie_between_the_clients_smallest_and_largest(
     assert int(merged["batches"]) == max(counters[: len(entries)])
 
 
+def test_merged_statistics_of_float64_do_not_leave_the_range_by_rounding() -> None:
+    """0.1 + 0.1 + 0.1 is 0.30000000000000004 in float64, and a third of it more than 0.1."""
+    clients = [{"mean": torch.tensor([0.1], dtype=torch.float64)} for _ in range(3)]
+    assert merge_buffers(clients, [1, 1, 1])["mean"].item() == 0.1
+
+
 def test_statistics_are_weighted_by_examples_and_counters_are_not() -> None:
     clients = [
         {"var": torch.tensor([1.0]), "batches": torch.tensor(7)},

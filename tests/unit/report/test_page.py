@@ -136,7 +136,7 @@ def test_forty_runs_of_a_hundred_rounds_and_ten_clients_stay_small(tmp_path: Pat
             rounds=100,
             clients=10,
             steps=50,
-            diagnostics={f"quantity_{i}": np.pi * i for i in range(20)},
+            diagnostics={f"quantity_{i}": np.pi * i for i in range(32)},
         )
     path = write_report(find_runs([tmp_path]), tmp_path / "report.html")
     assert path.stat().st_size < 7 * MEGABYTE

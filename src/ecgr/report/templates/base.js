@@ -79,7 +79,7 @@ async function show(id, theme = readTheme()) {
   const { traces, layout: form, buttons = [] } = plots.get(id)(theme, element);
   await Plotly.react(element, traces, form, {
     responsive: true, displayModeBar: hovers.matches ? 'hover' : false, displaylogo: false, showSendToCloud: false, scrollZoom: false, modeBarButtons: [['toImage', ...buttons]],
-    toImageButtonOptions: { format: 'svg', filename: 'ecgr-' + id.replace('plot-', '') },
+    plotGlPixelRatio: Math.min(2, devicePixelRatio), toImageButtonOptions: { format: 'svg', filename: 'ecgr-' + id.replace('plot-', '') },
   });
 }
 

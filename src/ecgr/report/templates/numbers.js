@@ -1,4 +1,5 @@
 // Diagnostics, each under its own name, and seconds a round.
+const FIRST_TILES = 9;
 const diagnosed = data.diagnostics.map((list, number) => ({ list, number })).filter(({ list }) => list.length);
 
 function diagnosticPlot(entry) {
@@ -20,33 +21,48 @@ function diagnosticPlot(entry) {
   });
 }
 
-function tiles(list) {
-  const box = document.getElementById('diagnostics-plots');
+function tile(entry, number) {
+  const figure = document.createElement('figure');
+  const heading = document.createElement('h3');
+  heading.textContent = entry.name;
+  const about = document.createElement('p');
+  about.textContent = entry.about;
+  const plot = document.createElement('div');
+  plot.className = 'plot';
+  plot.id = `plot-diagnostic-${number}`;
+  plot.setAttribute('role', 'img');
+  plot.setAttribute('aria-label', `${entry.name} over rounds`);
+  figure.append(heading, about, plot);
+  return figure;
+}
+
+// The first tiles are drawn with the page, the others when they are asked for.
+function tiles({ list }) {
   for (const id of [...plots.keys()].filter((key) => key.startsWith('plot-diagnostic-'))) {
     Plotly.purge(id);
     plots.delete(id);
   }
-  box.replaceChildren(...list.map((entry, number) => {
-    const figure = document.createElement('figure');
-    const heading = document.createElement('h3');
-    heading.textContent = entry.name;
-    const plot = document.createElement('div');
-    plot.className = 'plot';
-    plot.id = `plot-diagnostic-${number}`;
-    plot.setAttribute('role', 'img');
-    plot.setAttribute('aria-label', `${entry.name} over rounds`);
-    figure.append(heading, plot);
-    return figure;
-  }));
-  list.forEach((entry, number) => register(`plot-diagnostic-${number}`, diagnosticPlot(entry)));
+  const all = list.map(tile);
+  document.getElementById('diagnostics-plots').replaceChildren(...all.slice(0, FIRST_TILES));
+  document.getElementById('diagnostics-others').replaceChildren(...all.slice(FIRST_TILES));
+  const more = document.getElementById('diagnostics-more');
+  more.hidden = all.length <= FIRST_TILES;
+  more.open = false;
+  more.firstElementChild.textContent = `${all.length - FIRST_TILES} more quantities`;
+  const add = (from, to) => list.slice(from, to).map((entry, at) => {
+    register(`plot-diagnostic-${from + at}`, diagnosticPlot(entry));
+    return `plot-diagnostic-${from + at}`;
+  });
+  more.ontoggle = async () => {
+    if (more.open) for (const id of add(FIRST_TILES, all.length)) await show(id);
+  };
+  return add(0, FIRST_TILES);
 }
 
 if (diagnosed.length) {
-  tiles(diagnosed[0].list);
+  tiles(diagnosed[0]);
   choices('diagnostics-group', diagnosed.map(({ number }) => data.groups[number].label), async (event) => {
-    const { list } = diagnosed[Number(event.target.value)];
-    tiles(list);
-    for (let number = 0; number < list.length; number++) await show(`plot-diagnostic-${number}`);
+    for (const id of tiles(diagnosed[Number(event.target.value)])) await show(id);
   });
 }
 

@@ -6,7 +6,7 @@ if (data.steps.length === 1) document.getElementById('steps-run').parentElement.
 dark.addEventListener('change', showAll);
 addEventListener('beforeprint', () => {
   document.documentElement.classList.add('printing');
-  for (const details of document.querySelectorAll('details')) details.open = true;
+  for (const details of document.querySelectorAll('details:not(.more)')) details.open = true;
   for (const id of plots.keys()) show(id);
 });
 addEventListener('afterprint', () => {

@@ -88,7 +88,7 @@ register('plot-overview', (theme) => {
       margin: { l: 0, r: 0, t: 0, b: 0 }, uirevision: 'scene', dragmode: 'turntable',
       scene: {
         domain: { x: [0, 0.9], y: [0, 1] },
-        xaxis: side('step', { range: ends(points.x) }), yaxis: side('round', { range: ends(points.y), tickformat: 'd' }), zaxis: side('client', { range: ends(clients), tickformat: 'd' }),
+        xaxis: side('step', { range: ends([1, ...run.clients.map(stepCount)]) }), yaxis: side('round', { range: ends(run.clients.flatMap((map) => map.rounds)), tickformat: 'd' }), zaxis: side('client', { range: ends(clients), tickformat: 'd' }),
         aspectmode: 'manual', aspectratio: { x: 1.15, y: 1.15, z: 0.8 }, camera: { eye: EYE, center: { x: 0, y: 0, z: -0.08 } },
       },
     }),
@@ -104,7 +104,7 @@ register('plot-map', (theme) => {
   const rounds = share ? map.rounds : Array.from({ length: last - map.rounds[0] + 1 }, (_, at) => map.rounds[0] + at);
   const rows = rounds.map((round) => filled.get(round) ?? Array(map.columns).fill(null));
   document.getElementById('map-caption').textContent = share
-    ? `Client ${map.client}: ${map.steps} steps a round, in cells of several steps and rounds; darker cells kept more.`
+    ? `Client ${map.client}: ${map.steps} steps a round, in cells of several steps and rounds; the stronger the colour, the more was kept.`
     : `Client ${map.client}: up to ${map.columns} steps a round. Filled cells were kept, the others damped.`;
   const few = rows.length * map.columns <= 2500;
   return {

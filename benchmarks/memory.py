@@ -1,0 +1,36 @@
+"""Peak memory of a client's round over that of plain training, by store: processes of their own, VmHWM."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from benchmarks.rows import ROOT, Row, at_most, environment
+
+MODELS = {"resnet18": (40, 11_181_642), "lenet": (160, 61_706)}
+SHARES = {"dense": 1.1, "bf16": 0.55, "int8": 0.30}
+"""Of T d 4 bytes: all, half and about a quarter, with the recorder's own copy of the parameters."""
+
+NOISE = 3e6
+"""Bytes by which two processes that do the same differ here: matters for LeNet, whose whole set is 39 MB."""
+
+
+def probe(model: str, T: int, store: str) -> int:
+    command = [sys.executable, "-m", "benchmarks.memory_probe", model, str(T), store]
+    return int(subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True).stdout)
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    for model, (T, d) in MODELS.items():
+        if quick and model == "resnet18":
+            continue
+        plain = probe(model, T, "none")
+        for store in ("dense", "bf16", "int8", "disk", "replay"):
+            extra = probe(model, T, store) - plain
+            if store in SHARES:
+                limit, what = SHARES[store] * T * d * 4 + NOISE, f"{SHARES[store]:g} T d 4 bytes"
+            else:
+                limit, what = 3 * d * 4 + 50e6, "3 d 4 bytes + 50 MB"
+            name = f"memory: {store} over plain / ({what}), {model}, T = {T}"
+            yield at_most(
+                name, extra / limit, 1.0, f"{extra / 1e6:.0f} MB over plain; T d 4 bytes: {T * d * 4 / 1e6:.0f} MB"
+            )

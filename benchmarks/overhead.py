@@ -1,0 +1,71 @@
+"""What recording and regulation cost: their time as a share of a client's round, and whole rounds beside it."""
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from benchmarks.problems import one_job, problem
+from benchmarks.rows import Row, at_most, interleaved, median_ratio, shown
+from ecgr.client import train_client
+from ecgr.recorder import Recorder
+from ecgr.workspace import Workspace
+
+CASES = (("lenet", 47, 0.03), ("lenet", 185, 0.04), ("cnn", 20, 0.01))
+INSIDE = ("__enter__", "_after_step", "regulated")
+
+
+@contextmanager
+def stopwatch() -> Iterator[list[float]]:
+    """Collects the seconds spent inside the recorder."""
+    spent: list[float] = []
+    originals = {name: getattr(Recorder, name) for name in INSIDE}
+
+    def timed(original: Callable[..., Any]) -> Callable[..., Any]:
+        def call(*args: Any, **kwargs: Any) -> Any:
+            began = time.perf_counter()
+            try:
+                return original(*args, **kwargs)
+            finally:
+                spent.append(time.perf_counter() - began)
+
+        return call
+
+    for name, original in originals.items():
+        setattr(Recorder, name, timed(original))
+    try:
+        yield spent
+    finally:
+        for name, original in originals.items():
+            setattr(Recorder, name, original)
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    for model, T, limit in CASES:
+        if quick and model == "cnn":
+            continue
+        spaces = {
+            regulator: Workspace(problem(model, samples=128 * T, regulator__name=regulator))
+            for regulator in ("none", "ecgr")
+        }
+        job = one_job(spaces["ecgr"].problem)
+        shares: list[float] = []
+
+        def regulated(job: Any = job, space: Workspace = spaces["ecgr"], shares: list[float] = shares) -> None:
+            with stopwatch() as spent:
+                began = time.perf_counter()
+                train_client(job, space)
+                shares.append(sum(spent) / (time.perf_counter() - began))
+
+        def plain(job: Any = job, space: Workspace = spaces["none"]) -> None:
+            train_client(job, space)
+
+        if model != "cnn":
+            regulated()
+            plain()
+            shares.clear()
+        with_it, without = interleaved(2 if model == "cnn" else 5, regulated, plain)
+        where = f"{model}, T = {T}"
+        share = sorted(shares)[len(shares) // 2] if len(shares) > 2 else min(shares)
+        yield at_most(f"overhead: recording and regulation, share of the round, {where}", share, limit)
+        yield shown(f"overhead: whole rounds, ecgr / none, {where}", median_ratio(with_it, without))

@@ -1,0 +1,74 @@
+"""One measured number with its threshold, and how to measure two things side by side."""
+
+import os
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A claim, what was measured, and the bound; ``value`` is None where it could not be measured."""
+
+    name: str
+    value: float | None
+    limit: float | None = None
+    bound: str = "at most"
+    note: str = ""
+
+    @property
+    def passed(self) -> bool | None:
+        """Whether the bound holds; None where there is no bound or nothing was measured."""
+        if self.value is None or self.limit is None:
+            return None
+        return self.value <= self.limit if self.bound == "at most" else self.value >= self.limit
+
+    def as_dict(self) -> dict[str, Any]:
+        return {**asdict(self), "passed": self.passed}
+
+
+def at_most(name: str, value: float, limit: float, note: str = "") -> Row:
+    return Row(name, value, limit, "at most", note)
+
+
+def at_least(name: str, value: float, limit: float, note: str = "") -> Row:
+    return Row(name, value, limit, "at least", note)
+
+
+def shown(name: str, value: float, note: str = "") -> Row:
+    """A number without a bound, beside one that has it."""
+    return Row(name, value, note=note)
+
+
+def not_measured(name: str, limit: float, bound: str, reason: str) -> Row:
+    return Row(name, None, limit, bound, f"not measured: {reason}")
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    began = time.perf_counter()
+    work()
+    return time.perf_counter() - began
+
+
+def interleaved(repetitions: int, *works: Callable[[], Any]) -> list[list[float]]:
+    """Seconds of each work, measured in turn, so that a busy moment of the machine meets all of them."""
+    times: list[list[float]] = [[] for _ in works]
+    for _ in range(repetitions):
+        for own, work in zip(times, works, strict=True):
+            own.append(seconds(work))
+    return times
+
+
+def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
+    """The median over the repetitions of the ratio within each."""
+    return statistics.median(a / b for a, b in zip(numerators, denominators, strict=True))
+
+
+def environment() -> dict[str, str]:
+    """For child processes: one thread each, as workers have."""
+    return {**os.environ, "OMP_NUM_THREADS": "1"}

@@ -1,0 +1,67 @@
+"""Selection by the Gram matrix against the explicit search: how much faster, the same steps, how exact."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from benchmarks.explicit_search import explicit_search
+from benchmarks.rows import Row, at_least, at_most, interleaved, median_ratio
+from ecgr.gradients import DenseGradientSet
+from ecgr.regulators import herd
+
+SIZES = {(160, 61_706): 35.0, (100, 1_167_872): 60.0}
+
+
+def steps_like_training(T: int, d: int, seed: int = 0) -> Tensor:
+    """A common direction that fades, under noise, with lengths that differ: no two candidates are nearly equal."""
+    generator = torch.Generator().manual_seed(seed)
+    drift = torch.randn(d, generator=generator)
+    fading = torch.linspace(1.0, -0.4, T) + 0.3 * torch.randn(T, generator=generator)
+    lengths = torch.exp(0.5 * torch.randn(T, generator=generator))
+    rows = torch.randn(T, d, generator=generator)
+    return rows.add_(fading[:, None] * drift).mul_(1e-3 * lengths[:, None])
+
+
+def recorded(steps: Tensor) -> DenseGradientSet:
+    store = DenseGradientSet(steps.shape[1], steps=len(steps))
+    for row in steps:
+        store.append(row)
+    return store
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    for (T, d), limit in SIZES.items():
+        if quick and d > 100_000:
+            continue
+        steps = steps_like_training(T, d)
+        store = recorded(steps)
+        kept: dict[str, list[int]] = {}
+
+        def ours(store: DenseGradientSet = store, T: int = T, kept: dict[str, list[int]] = kept) -> None:
+            kept["ours"] = herd(store.gram(), T // 2)
+
+        def explicit(steps: Tensor = steps, T: int = T, kept: dict[str, list[int]] = kept) -> None:
+            kept["explicit"] = explicit_search(steps, T // 2)
+
+        ours()
+        fast, slow = interleaved(3 if d < 100_000 else 1, ours, explicit)
+        where = f"T = {T}, d = {d:,}"
+        yield at_least(
+            f"selection: explicit search / ours, {where}", median_ratio(slow, fast), limit, f"{fast[0]:.3f} s"
+        )
+        yield at_least(f"selection: kept steps in common, {where}", _common(kept), 1.0)
+        yield at_most(f"selection: error of the Gram matrix, {where}", gram_error(store, steps), 1e-6)
+
+
+def _common(kept: dict[str, list[int]]) -> float:
+    return len(set(kept["ours"]) & set(kept["explicit"])) / len(kept["explicit"])
+
+
+def gram_error(store: DenseGradientSet, steps: Tensor) -> float:
+    """The largest error of an entry, relative to the two steps' lengths."""
+    exact = torch.zeros(len(steps), len(steps), dtype=torch.float64)
+    for block in torch.split(steps, 65_536, dim=1):
+        exact += block.double() @ block.double().T
+    norms = exact.diagonal().sqrt()
+    return float(((store.gram() - exact).abs() / (norms[:, None] * norms)).max())

@@ -1,0 +1,127 @@
+"""`ecgr federate`: a real Flower federation on this machine, or what several machines need for one."""
+
+import shutil
+import signal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from ecgr.cli.console import complain, out, print_json
+from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides
+from ecgr.cli.progress import RoundProgress
+from ecgr.config import Experiment, load
+from ecgr.errors import ConfigError
+
+if TYPE_CHECKING:
+    from ecgr.flower.guard import Guard
+
+federate_app = typer.Typer(
+    help="A real federation on Flower: on this machine, or the files for several.", no_args_is_help=True
+)
+
+Clients = Annotated[int, typer.Option("--clients", help="How many sites; each owns one client's share of the data.")]
+MinClients = Annotated[int, typer.Option("--min-clients", help="Below so many usable replies a round is void.")]
+Deadline = Annotated[float, typer.Option("--deadline", help="Seconds after which a reply is missing.")]
+NormFactor = Annotated[
+    float, typer.Option("--norm-factor", help="Updates longer than so many times the median are outliers.")
+]
+Outliers = Annotated[str, typer.Option("--outliers", help="What happens to outliers: reject or clip.")]
+
+
+@federate_app.command("local")
+def local_command(
+    experiment: ExperimentName = "quickstart",
+    clients: Clients = 3,
+    settings: Set = None,
+    out_dir: Out = None,
+    min_clients: MinClients = 2,
+    deadline: Deadline = 600.0,
+    norm_factor: NormFactor = 10.0,
+    outliers: Outliers = "reject",
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start it.")] = False,
+    keep: Annotated[bool, typer.Option("--keep", help="Keep keys, logs and site states in DIR/.federation.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
+    chosen = _chosen(experiment, clients, settings)
+    from ecgr.flower.local import LocalFederation  # says what to install where Flower is missing
+    from ecgr.flower.server import refuse_simulator_only
+    from ecgr.runner import refuse_foreign
+    from ecgr.workspace import prepare
+
+    guard = _guard(min_clients, deadline, norm_factor, outliers)
+    directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"
+    refuse_foreign(directory, resume)
+    refuse_simulator_only(chosen)
+    prepare(chosen, chosen.source.load())  # what cannot be trained is said here, not in a server's log
+    signal.signal(signal.SIGTERM, _interrupt)
+    with RoundProgress(f"{clients} sites", chosen.federation.rounds) as progress:
+        record = LocalFederation(chosen, directory, guard, complain).run(progress)
+    if not keep:
+        shutil.rmtree(directory / ".federation")
+    last = record.rounds[-1]
+    if as_json:
+        summary = {name: last[name] for name in ("round", "accuracy", "loss", "train_loss", "worst_client")}
+        print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary})
+    else:
+        text = f"accuracy {last['accuracy']:.4f}, loss {last['loss']:.4f} after {last['round']} rounds; {directory}"
+        out.print(text, markup=False)
+
+
+@federate_app.command("init")
+def init_command(
+    server: Annotated[str, typer.Option("--server", help="The name under which sites reach the server.")],
+    experiment: ExperimentName = "quickstart",
+    clients: Clients = 3,
+    settings: Set = None,
+    out_dir: Annotated[Path, typer.Option("--out", help="Where to write; must be new or empty.")] = Path("federation"),
+    bind: Annotated[str, typer.Option("--bind", help="Where the SuperLink listens; loopback, behind the proxy.")] = (
+        "127.0.0.1"
+    ),
+    port: Annotated[int, typer.Option("--port", help="The proxy's public port.")] = 8443,
+    body_limit: Annotated[int, typer.Option("--body-limit", help="Largest request of a site, in megabytes.")] = 64,
+    proxied: Annotated[bool, typer.Option("--proxy/--no-proxy", help="Whether the proxy stands in front.")] = True,
+    min_clients: MinClients = 2,
+    deadline: Deadline = 3600.0,
+    norm_factor: NormFactor = 10.0,
+    outliers: Outliers = "reject",
+) -> None:
+    """Write the files and the exact commands for a federation of several machines."""
+    chosen = _chosen(experiment, clients, settings)
+    from ecgr.flower.deploy import Deployment, write_deployment
+    from ecgr.flower.server import refuse_simulator_only
+
+    refuse_simulator_only(chosen)
+    guard = _guard(min_clients, deadline, norm_factor, outliers)
+    deployment = Deployment(server, clients, bind=bind, port=port, body_limit=body_limit, proxied=proxied)
+    guide = write_deployment(out_dir, chosen, deployment, guard)
+    out.print(guide.read_text(), markup=False, soft_wrap=True)
+    out.print(f"All of this is in {out_dir}", markup=False, soft_wrap=True)
+
+
+def _chosen(experiment: str, clients: int, settings: list[str] | None) -> Experiment:
+    changes = overrides(settings)
+    if changes.get("partition.clients", clients) != clients:
+        raise ConfigError(f"--clients: {clients} sites, but partition.clients is set to {changes['partition.clients']}")
+    return load(experiment, {**changes, "partition.clients": clients})
+
+
+def _guard(min_clients: int, deadline: float, norm_factor: float, outliers: str) -> "Guard":
+    from pydantic import ValidationError
+
+    from ecgr.flower.guard import Guard
+
+    try:
+        return Guard(min_clients, deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]
+    except ValidationError as error:
+        raise ConfigError(
+            *(
+                f"--{str(e['loc'][0]).replace('_', '-')}: {e['input']!r} does not fit: {e['msg']}"
+                for e in error.errors()
+            )
+        ) from None
+
+
+def _interrupt(number: int, frame: object) -> NoReturn:
+    raise KeyboardInterrupt

@@ -1,0 +1,176 @@
+"""Real federations on the loopback interface: TLS, node keys, separate processes, and all of them mortal."""
+
+import signal
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from safetensors.torch import load_file
+
+from ecgr.config import load
+from ecgr.record import RunRecord
+from support.commands import ECGR, ecgr, environment, rows_without_times
+from support.problems import same_bits
+
+pytest.importorskip("flwr", reason="the flower extra is not installed")
+from support.federations import replay
+
+pytestmark = pytest.mark.slow
+
+SITES = 3
+SETTINGS = ["algorithm.name=scaffold", "regulator.name=ecgr"]
+PATIENCE = 600.0
+
+
+def arguments(out: Path, rounds: int, *more: str) -> list[str]:
+    sets = [part for setting in (*SETTINGS, f"federation.rounds={rounds}") for part in ("--set", setting)]
+    return ["federate", "local", "quickstart", "--clients", str(SITES), *sets, "--out", str(out), *more]
+
+
+class Running:
+    """`ecgr federate local` at work, with its processes."""
+
+    def __init__(self, out: Path, rounds: int, *more: str, **extra: str) -> None:
+        self.out, self.log = out, out.with_suffix(".log")
+        with self.log.open("wb") as log:
+            command = [ECGR, *arguments(out, rounds, *more)]
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(**extra))
+        self.seen: dict[int, psutil.Process] = {}
+
+    def processes(self) -> list[psutil.Process]:
+        """Everything it has started that is still there; reparented ones too, by what was seen before."""
+        if self.process.poll() is None:
+            self.seen |= {child.pid: child for child in psutil.Process(self.process.pid).children(recursive=True)}
+        return [child for child in self.seen.values() if alive(child)]
+
+    def find(self, word: str, *, new: bool = False) -> psutil.Process:
+        """A process of it with ``word`` in its command line, once there is one; ``new``: not one that is there now."""
+        known = {process.pid for process in self.processes()} if new else set()
+
+        def found() -> psutil.Process | None:
+            others = (process for process in self.processes() if process.pid not in known)
+            return next((process for process in others if word in " ".join(command_line(process))), None)
+
+        process: psutil.Process = self.until(found)
+        return process
+
+    def rows(self) -> int:
+        return len(RunRecord(self.out).rounds) if self.out.exists() else 0
+
+    def until(self, condition: Callable[[], Any]) -> Any:
+        """Wait for ``condition`` while the federation is at work."""
+        deadline = time.monotonic() + PATIENCE
+        while not (value := condition()):
+            assert self.process.poll() is None, self.log.read_text()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.05)
+        return value
+
+    def wait(self) -> int:
+        """Its exit code, while what it starts is noted."""
+        deadline = time.monotonic() + PATIENCE
+        while self.process.poll() is None:
+            self.processes()
+            assert time.monotonic() < deadline, self.log.read_text()
+            time.sleep(0.2)
+        return self.process.returncode
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
+def command_line(process: psutil.Process) -> list[str]:
+    try:
+        return process.cmdline()
+    except psutil.NoSuchProcess:
+        return []
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
+    started: list[Running] = []
+
+    def begin(rounds: int, *more: str, **extra: str) -> Running:
+        started.append(Running(tmp_path / "run", rounds, *more, **extra))
+        return started[-1]
+
+    yield begin
+    for running in started:
+        left = running.processes()
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
+        for process in left:
+            if alive(process):
+                process.kill()
+
+
+def nothing_is_left(running: Running) -> bool:
+    _, left = psutil.wait_procs(list(running.seen.values()), timeout=15)
+    return not [process for process in left if alive(process)]
+
+
+def test_a_federation_gives_the_weights_of_a_run_and_leaves_no_process(
+    start: Callable[..., Running], tmp_path: Path
+) -> None:
+    running = start(3)
+    assert running.wait() == 0, running.log.read_text()
+    assert nothing_is_left(running)
+    sets = [
+        part
+        for setting in (*SETTINGS, "federation.rounds=3", f"partition.clients={SITES}")
+        for part in ("--set", setting)
+    ]
+    assert ecgr("run", "quickstart", *sets, "--out", tmp_path / "simulated").returncode == 0
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
+    assert weights[0] == weights[1]
+    assert rows_without_times(tmp_path / "run") == rows_without_times(tmp_path / "simulated")
+    assert not (tmp_path / "run" / ".federation").exists()
+
+
+def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> None:
+    """A ClientApp in round 2, the ServerApp in 3, the SuperLink in 4, a SuperNode in 5."""
+    running = start(5, "--deadline", "100", "--keep")
+    running.until(lambda: running.rows() >= 1)
+    running.find("flwr-clientapp", new=True).kill()  # not one of round 1 that is only just ending
+    running.until(lambda: running.rows() >= 2)
+    psutil.Process(int((running.out / ".holder").read_text())).kill()
+    running.until(lambda: running.rows() >= 3)
+    running.find("flower-superlink").kill()
+    running.until(lambda: running.rows() >= 4)
+    running.find("flower-supernode").kill()
+    assert running.wait() == 0, running.log.read_text()
+    assert nothing_is_left(running)
+    text = running.log.read_text()
+    assert "the ServerApp died" in text
+    assert "the SuperLink died" in text
+    assert "the SuperNode of client" in text
+
+    record = RunRecord.open(running.out)
+    assert [row["round"] for row in record.rounds] == [1, 2, 3, 4, 5]
+    assert any("ClientApp died" in entry["reason"] for row in record.rounds for entry in row["rejected"])
+    overrides = {"algorithm.name": "scaffold", "regulator.name": "ecgr", "federation.rounds": 5}
+    expected = replay(load("quickstart", {**overrides, "partition.clients": SITES}), record.rounds)
+    final = load_file(running.out / "model.safetensors")
+    assert final.keys() == expected.keys()
+    assert all(same_bits(final[name], expected[name]) for name in final)
+
+
+def test_ctrl_c_stops_everything_and_resume_goes_on(start: Callable[..., Running]) -> None:
+    running = start(2)
+    running.until(lambda: running.rows() >= 1)
+    running.processes()
+    running.process.send_signal(signal.SIGINT)
+    assert running.wait() == 130, running.log.read_text()
+    assert nothing_is_left(running)
+    again = start(2, "--resume")
+    assert again.wait() == 0, again.log.read_text()
+    assert [row["round"] for row in RunRecord.open(again.out).rounds] == [1, 2]

@@ -1,0 +1,235 @@
+"""Who is let in: by the SuperLink itself, and through the proxy that stands in front of it."""
+
+import shutil
+import ssl
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from ecgr.config import load
+
+pytest.importorskip("flwr", reason="the flower extra is not installed")
+
+import httpx
+from flwr.supercore.routers.runtime.responses import router as responses
+from flwr.supercore.routers.runtime.router import router as runtime
+from flwr.superlink.routers.control.router import router as control
+
+from ecgr.flower.deploy import Deployment, nginx_config
+from ecgr.flower.guard import Guard
+from ecgr.flower.keys import make_certificates, make_node_key
+from ecgr.flower.local import CONNECTION, LocalFederation, environment, tool
+from ecgr.flower.processes import Service, free_ports, listens
+
+pytestmark = pytest.mark.slow
+
+ROUTES = sorted({route.path for router in (control, runtime, responses) for route in router.routes})
+TRICKS = [
+    "/v1/fleet/../control/list-runs",
+    "/v1/fleet/%2e%2e/control/list-runs",
+    "/v1/fleet/..%2fcontrol/list-runs",
+    "/v1/fleet/%252e%252e/control/list-runs",
+    "//v1/control/list-runs",
+    "/v1/FLEET/../control/list-runs",
+    "/v1/control/list-runs?x=/v1/fleet/",
+    "/v1/fleet/;/../../control/list-runs",
+]
+
+
+@dataclass(frozen=True)
+class Server:
+    """A SuperLink with TLS and node authentication, one registered key, and where they are."""
+
+    federation: LocalFederation
+
+    @property
+    def files(self) -> Path:
+        return self.federation.home / "server"
+
+    def trusting(self, certificate: Path | None = None) -> ssl.SSLContext:
+        return ssl.create_default_context(cafile=str(certificate or self.files / "ca.crt"))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    chosen = load("quickstart", {"partition.clients": 1})
+    federation = LocalFederation(chosen, tmp_path_factory.mktemp("server"), Guard(), print)
+    try:
+        federation._start_superlink()
+        federation._flwr("supernode", "register", str(federation.home / "site-0" / "node.pub"), CONNECTION)
+        yield Server(federation)
+    finally:
+        federation.stop()
+
+
+@pytest.fixture(scope="module")
+def proxy(server: Server) -> Iterator[int]:
+    """The public port of nginx with the configuration that init writes."""
+    nginx = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+    if nginx is None:
+        pytest.skip("nginx is not installed (apt-get install nginx)")
+    (port,) = free_ports(1)
+    path = server.files / "nginx.conf"
+    path.write_text(nginx_config(server.files, Deployment("localhost", 1, port=port), server.federation.port))
+    # pytest's directories are for their owner alone, and nginx's workers are somebody else if root starts it
+    command = [nginx, "-c", str(path), "-g", "daemon off; user root;"]
+    service = Service("nginx", command, environment(server.files), server.files / "nginx.out")
+    try:
+        service.start()
+        until(lambda: listens(port), service)
+        yield port
+    finally:
+        service.stop()
+
+
+def until(condition: Callable[[], bool], service: Service, seconds: float = 120.0) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert service.alive, service.log.read_text()
+        assert time.monotonic() < deadline, service.log.read_text()
+        time.sleep(0.1)
+
+
+def supernode(server: Server, name: str, *arguments: str, port: int | None = None) -> Service:
+    (own,) = free_ports(1)
+    place = server.federation.home / name
+    command = [str(tool("flower-supernode")), "--superlink", f"127.0.0.1:{port or server.federation.port}"]
+    command += ["--host", "127.0.0.1", "--port", str(own), "--max-retries", "0", *arguments]
+    return Service(name, command, environment(place), place / "log")
+
+
+def test_strangers_are_refused(server: Server, tmp_path: Path) -> None:
+    make_certificates(tmp_path / "other")
+    stranger, registered = make_node_key(tmp_path / "stranger"), server.federation.home / "site-0" / "node"
+    ca = str(server.files / "ca.crt")
+    attempts = {
+        "an unregistered key": ["--root-certificates", ca, "--auth-supernode-private-key", str(stranger)],
+        "no key": ["--root-certificates", ca],
+        "a wrong CA": [
+            *("--root-certificates", str(tmp_path / "other" / "ca.crt")),
+            *("--auth-supernode-private-key", str(registered)),
+        ],
+        "plain HTTP": ["--insecure"],
+    }
+    services = {name: supernode(server, name, *arguments) for name, arguments in attempts.items()}
+    try:
+        for service in services.values():
+            service.start()
+        deadline = time.monotonic() + 120
+        while any(service.alive for service in services.values()) and time.monotonic() < deadline:
+            time.sleep(0.1)
+        for name, service in services.items():
+            assert service.exit_code not in {None, 0}, f"{name} was let in"
+            assert "SuperNode ID" not in service.log.read_text(), name
+    finally:
+        for service in services.values():
+            service.stop()
+    with pytest.raises(httpx.HTTPError):
+        httpx.get(f"http://127.0.0.1:{server.federation.port}/", trust_env=False)
+    with pytest.raises(httpx.ConnectError):
+        trusting_another = server.trusting(tmp_path / "other" / "ca.crt")
+        httpx.get(f"https://127.0.0.1:{server.federation.port}/", verify=trusting_another, trust_env=False)
+
+
+def test_only_what_sites_need_passes_the_proxy(server: Server, proxy: int) -> None:
+    assert len(ROUTES) > 40
+    with httpx.Client(base_url=f"https://127.0.0.1:{proxy}", verify=server.trusting(), trust_env=False) as client:
+        for path in [*ROUTES, "/", "/health", "/docs", "/openapi.json"]:
+            for method in ("GET", "POST"):
+                assert client.request(method, path).status_code in {403, 404}, f"{method} {path}"
+        assert client.post("/v1/fleet/pull-messages").status_code not in {403, 404, 502}
+    for path in TRICKS:
+        assert raw_status(proxy, server, path) in {400, 401, 403, 404}, path
+    assert raw_status(server.federation.port, server, "/v1/control/list-runs") == 200, "without the proxy it is open"
+
+
+def raw_status(port: int, server: Server, path: str) -> int:
+    """The status for a path that no client library tidies up."""
+    import socket
+
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
+        server.trusting().wrap_socket(plain, server_hostname="localhost") as tls,
+    ):
+        head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/protobuf\r\n"
+        tls.sendall(f"{head}Content-Length: 0\r\nConnection: close\r\n\r\n".encode())
+        return int(tls.recv(4096).split()[1])
+
+
+def test_a_registered_site_gets_in_through_the_proxy(server: Server, proxy: int) -> None:
+    key = str(server.federation.home / "site-0" / "node")
+    arguments = ["--root-certificates", str(server.files / "ca.crt"), "--auth-supernode-private-key", key]
+    service = supernode(server, "welcome", *arguments, port=proxy)
+    try:
+        service.start()
+        until(lambda: "SuperNode ID" in service.log.read_text(), service)
+    finally:
+        service.stop()
+
+
+@pytest.mark.parametrize("declared", [True, False])
+def test_a_huge_body_does_not_reach_the_superlink(server: Server, proxy: int, declared: bool) -> None:
+    pid = server.federation.superlink.pid
+    assert pid is not None
+    process = psutil.Process(pid)
+    before, megabyte = process.memory_info().rss, b"x" * 2**20
+
+    def body() -> Iterator[bytes]:
+        for _ in range(300):
+            yield megabyte
+
+    headers = {"Content-Length": str(300 * 2**20)} if declared else {}
+    with httpx.Client(base_url=f"https://127.0.0.1:{proxy}", verify=server.trusting(), trust_env=False) as client:
+        try:
+            status = client.post("/v1/fleet/push-object", content=body(), headers=headers).status_code
+        except httpx.HTTPError:
+            status = 413  # nginx hangs up on who goes on sending
+    assert status == 413
+    assert process.memory_info().rss - before < 20 * 2**20
+
+
+def test_the_files_of_init_start_a_superlink(tmp_path: Path) -> None:
+    from support.commands import ecgr
+
+    done = ecgr("federate", "init", "--server", "localhost", "--clients", "2", "--out", tmp_path / "plan")
+    assert done.returncode == 0, done.stderr
+    unit = (tmp_path / "plan" / "server" / "ecgr-superlink.service").read_text()
+    assert "Restart=always" in unit
+    assert "--host 127.0.0.1" in unit
+    command = next(line for line in unit.splitlines() if line.startswith("ExecStart=")).split("exec ")[1].rstrip("'")
+    (port,) = free_ports(1)
+    arguments = command.replace("--port 8000", f"--port {port}").split()
+    service = Service("superlink", arguments, environment(tmp_path), tmp_path / "log")
+    try:
+        service.start()
+        until(lambda: listens(port), service)
+    finally:
+        service.stop()
+    secrets = [path for path in (tmp_path / "plan").rglob("*") if path.name in {"node", "server.key"}]
+    assert len(secrets) == 3
+    assert all(path.stat().st_mode & 0o077 == 0 for path in secrets)
+
+
+def test_an_open_port_is_refused() -> None:
+    from support.commands import ecgr
+
+    done: subprocess.CompletedProcess[str] = ecgr(
+        *(
+            "federate",
+            "init",
+            "--server",
+            "fl.example.org",
+            "--bind",
+            "0.0.0.0",
+            "--no-proxy",
+            "--out",
+            "/nowhere/at/all",
+        )
+    )
+    assert done.returncode == 2
+    assert "--bind: 0.0.0.0 without the proxy" in done.stderr
