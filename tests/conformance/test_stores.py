@@ -14,9 +14,10 @@ every = pytest.mark.parametrize("name", sorted(STORES))
 holding = pytest.mark.parametrize("name", sorted(set(STORES) - {"replay"}))  # replay has nothing to combine by itself
 
 # How far answers may be from exact arithmetic, relative to the steps' lengths: inner products, and combinations. A
-# store that is not named here is held to the exact ones; a lossy one declares itself.
+# store that is not named here is held to the exact ones; a lossy one declares itself. (bf16 has 8 significant bits:
+# a number is off by 2^-8 of itself at most, a product of two by twice that.)
 EXACT = (1e-6, 1e-6)
-TOLERANCES = {"bf16": (4e-3, 4e-3), "int8": (2e-2, 2e-2), "replay": (0.2, 1e-6)}
+TOLERANCES = {"bf16": (8e-3, 4e-3), "int8": (2e-2, 2e-2), "replay": (0.2, 1e-6)}
 
 
 def empty(name: str, rows: Tensor) -> GradientSet:

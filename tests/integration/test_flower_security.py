@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 from ecgr.config import load
@@ -23,12 +23,15 @@ from flwr.superlink.routers.control.router import router as control
 from ecgr.flower.deploy import Deployment, nginx_config
 from ecgr.flower.guard import Guard
 from ecgr.flower.keys import make_certificates, make_node_key
-from ecgr.flower.local import CONNECTION, LocalFederation, environment, tool
+from ecgr.flower.layout import CONNECTION, Layout, environment, tool
+from ecgr.flower.local import Supervisor
 from ecgr.flower.processes import Service, free_ports, listens
 
 pytestmark = pytest.mark.slow
 
-ROUTES = sorted({route.path for router in (control, runtime, responses) for route in router.routes})
+ROUTES = sorted(
+    {str(getattr(route, "path", "")) for router in (control, runtime, responses) for route in router.routes}
+)
 TRICKS = [
     "/v1/fleet/../control/list-runs",
     "/v1/fleet/%2e%2e/control/list-runs",
@@ -45,11 +48,12 @@ TRICKS = [
 class Server:
     """A SuperLink with TLS and node authentication, one registered key, and where they are."""
 
-    federation: LocalFederation
+    layout: Layout
+    superlink: Service
 
     @property
     def files(self) -> Path:
-        return self.federation.home / "server"
+        return self.layout.server
 
     def trusting(self, certificate: Path | None = None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(certificate or self.files / "ca.crt"))
@@ -58,13 +62,16 @@ class Server:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     chosen = load("quickstart", {"partition.clients": 1})
-    federation = LocalFederation(chosen, tmp_path_factory.mktemp("server"), Guard(), print)
+    out = tmp_path_factory.mktemp("server")
+    layout = Layout.prepare(chosen, out, Guard())
+    supervisor = Supervisor(layout, out, print)
     try:
-        federation._start_superlink()
-        federation._flwr("supernode", "register", str(federation.home / "site-0" / "node.pub"), CONNECTION)
-        yield Server(federation)
+        supervisor.start_superlink()
+        supervisor.flwr("supernode", "register", str(layout.site(0) / "node.pub"), CONNECTION)
+        yield Server(layout, supervisor.superlink)
     finally:
-        federation.stop()
+        for service in (*supervisor.supernodes, supervisor.superlink):
+            service.stop()
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +82,7 @@ def proxy(server: Server) -> Iterator[int]:
         pytest.skip("nginx is not installed (apt-get install nginx)")
     (port,) = free_ports(1)
     path = server.files / "nginx.conf"
-    path.write_text(nginx_config(server.files, Deployment("localhost", 1, port=port), server.federation.port))
+    path.write_text(nginx_config(server.files, Deployment("localhost", 1, port=port), server.layout.port))
     # pytest's directories are for their owner alone, and nginx's workers are somebody else if root starts it
     command = [nginx, "-c", str(path), "-g", "daemon off; user root;"]
     service = Service("nginx", command, environment(server.files), server.files / "nginx.out")
@@ -97,15 +104,15 @@ def until(condition: Callable[[], bool], service: Service, seconds: float = 120.
 
 def supernode(server: Server, name: str, *arguments: str, port: int | None = None) -> Service:
     (own,) = free_ports(1)
-    place = server.federation.home / name
-    command = [str(tool("flower-supernode")), "--superlink", f"127.0.0.1:{port or server.federation.port}"]
+    place = server.layout.home / name
+    command = [str(tool("flower-supernode")), "--superlink", f"127.0.0.1:{port or server.layout.port}"]
     command += ["--host", "127.0.0.1", "--port", str(own), "--max-retries", "0", *arguments]
     return Service(name, command, environment(place), place / "log")
 
 
 def test_strangers_are_refused(server: Server, tmp_path: Path) -> None:
     make_certificates(tmp_path / "other")
-    stranger, registered = make_node_key(tmp_path / "stranger"), server.federation.home / "site-0" / "node"
+    stranger, registered = make_node_key(tmp_path / "stranger"), server.layout.home / "site-0" / "node"
     ca = str(server.files / "ca.crt")
     attempts = {
         "an unregistered key": ["--root-certificates", ca, "--auth-supernode-private-key", str(stranger)],
@@ -130,10 +137,10 @@ def test_strangers_are_refused(server: Server, tmp_path: Path) -> None:
         for service in services.values():
             service.stop()
     with pytest.raises(httpx.HTTPError):
-        httpx.get(f"http://127.0.0.1:{server.federation.port}/", trust_env=False)
+        httpx.get(f"http://127.0.0.1:{server.layout.port}/", trust_env=False)
     with pytest.raises(httpx.ConnectError):
         trusting_another = server.trusting(tmp_path / "other" / "ca.crt")
-        httpx.get(f"https://127.0.0.1:{server.federation.port}/", verify=trusting_another, trust_env=False)
+        httpx.get(f"https://127.0.0.1:{server.layout.port}/", verify=trusting_another, trust_env=False)
 
 
 def test_only_what_sites_need_passes_the_proxy(server: Server, proxy: int) -> None:
@@ -145,7 +152,7 @@ def test_only_what_sites_need_passes_the_proxy(server: Server, proxy: int) -> No
         assert client.post("/v1/fleet/pull-messages").status_code not in {403, 404, 502}
     for path in TRICKS:
         assert raw_status(proxy, server, path) in {400, 401, 403, 404}, path
-    assert raw_status(server.federation.port, server, "/v1/control/list-runs") == 200, "without the proxy it is open"
+    assert raw_status(server.layout.port, server, "/v1/control/list-runs") == 200, "without the proxy it is open"
 
 
 def raw_status(port: int, server: Server, path: str) -> int:
@@ -162,7 +169,7 @@ def raw_status(port: int, server: Server, path: str) -> int:
 
 
 def test_a_registered_site_gets_in_through_the_proxy(server: Server, proxy: int) -> None:
-    key = str(server.federation.home / "site-0" / "node")
+    key = str(server.layout.home / "site-0" / "node")
     arguments = ["--root-certificates", str(server.files / "ca.crt"), "--auth-supernode-private-key", key]
     service = supernode(server, "welcome", *arguments, port=proxy)
     try:
@@ -174,7 +181,7 @@ def test_a_registered_site_gets_in_through_the_proxy(server: Server, proxy: int)
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_huge_body_does_not_reach_the_superlink(server: Server, proxy: int, declared: bool) -> None:
-    pid = server.federation.superlink.pid
+    pid = server.superlink.pid
     assert pid is not None
     process = psutil.Process(pid)
     before, megabyte = process.memory_info().rss, b"x" * 2**20

@@ -18,7 +18,7 @@ from ecgr.workspace import prepare
 CLIENTS = 4
 
 
-def experiment(algorithm: str, regulator: str = "ecgr", **changes: Any) -> Experiment:
+def experiment(algorithm: str, regulator: str = "ecgr", changes: Mapping[str, Any] | None = None) -> Experiment:
     """Four unlike clients, three of whom take part in a round."""
     return Experiment.from_dict(
         {
@@ -30,7 +30,7 @@ def experiment(algorithm: str, regulator: str = "ecgr", **changes: Any) -> Exper
             "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
             "federation": {"rounds": 3, "batch_size": 32, "participation": 0.75},
         }
-    ).replace(changes)
+    ).replace(changes or {})
 
 
 def nodes(root: Path, clients: Sequence[int] = range(CLIENTS)) -> list[dict[str, Any]]:

@@ -45,7 +45,7 @@ def local_command(
 ) -> None:
     """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
     chosen = _chosen(experiment, clients, settings)
-    from ecgr.flower.local import LocalFederation  # says what to install where Flower is missing
+    from ecgr.flower.local import federate  # says what to install where Flower is missing
     from ecgr.flower.server import refuse_simulator_only
     from ecgr.runner import refuse_foreign
     from ecgr.workspace import prepare
@@ -57,7 +57,7 @@ def local_command(
     prepare(chosen, chosen.source.load())  # what cannot be trained is said here, not in a server's log
     signal.signal(signal.SIGTERM, _interrupt)
     with RoundProgress(f"{clients} sites", chosen.federation.rounds) as progress:
-        record = LocalFederation(chosen, directory, guard, complain).run(progress)
+        record = federate(chosen, directory, guard, progress, complain)
     if not keep:
         shutil.rmtree(directory / ".federation")
     last = record.rounds[-1]

@@ -6,103 +6,82 @@ checkpoint; at the end, and on Ctrl-C, everything that was started is stopped.
 """
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from filelock import FileLock, Timeout
 
 from ecgr.config import Experiment
 from ecgr.errors import ConfigError, DataError, EcgrError, EnvironmentFault, IntegrityError, QuorumLost
-from ecgr.flower.bundle import SETTINGS, write_app, write_settings
 from ecgr.flower.guard import Guard
-from ecgr.flower.keys import make_certificates, make_node_key, read_public_key
-from ecgr.flower.processes import Service, free_ports, listens
+from ecgr.flower.layout import CONNECTION, Layout, tool
+from ecgr.flower.processes import Service, listens
 from ecgr.flower.server import failure_path
 from ecgr.record import RunRecord
 from ecgr.runner import Watch
 
-CONNECTION = "local"
 POLL_SECONDS = 0.5
 READY_SECONDS = 120.0
 NODE_PAUSE_SECONDS = 5.0
-MAX_RESUBMISSIONS = 8
-"""So many without a single new round in between, and it is not the weather."""
+END_SECONDS = 3.0
+MAX_FRUITLESS = 8
+"""So many resubmissions without a single new round in between, and it is not bad luck."""
 
 Say = Callable[[str], None]
 BY_CODE: Mapping[int, type[EcgrError]] = {
-    error.exit_code: error for error in (ConfigError, DataError, IntegrityError, EnvironmentFault, QuorumLost)
+    error.exit_code: error
+    for error in (EcgrError, ConfigError, DataError, IntegrityError, EnvironmentFault, QuorumLost)
 }
 
 
-@dataclass(eq=False)
-class LocalFederation:
-    """The processes of one federation, for one run.
+def federate(experiment: Experiment, out: Path, guard: Guard, watch: Watch, say: Say) -> RunRecord:
+    """Run ``experiment`` as a federation of processes into the run directory ``out``, or go on with it there.
 
-    Attributes:
-        experiment: what to run.
+    Args:
+        experiment: what to run; every client gets a SuperNode of its own.
         out: the run directory; keys, logs and the sites' states lie in its ``.federation``.
         guard: what replies must be like.
+        watch: called with each round's line of the record.
         say: told what a person should know.
     """
+    with _alone_in(out):
+        layout = Layout.prepare(experiment, out, guard)
+        supervisor = Supervisor(layout, out, say)
+        try:
+            supervisor.start()
+            supervisor.look_after(watch)
+        finally:
+            supervisor.stop()
+    return RunRecord.open(out)
 
-    experiment: Experiment
+
+@dataclass(eq=False)
+class Supervisor:
+    """Starts the processes of a federation, looks after them, and stops them."""
+
+    layout: Layout
     out: Path
-    guard: Guard
     say: Say
     superlink: Service = field(init=False)
     supernodes: list[Service] = field(init=False)
 
     def __post_init__(self) -> None:
-        self.home = (self.out / ".federation").resolve()
-        clients = range(self.experiment.partition.clients)
-        self.port, *node_ports = free_ports(1 + len(clients))
-        certificates = self.home / "server"
-        if not (certificates / "server.key").exists():
-            make_certificates(certificates)
-        for client in clients:
-            if not (self._site(client) / "node").exists():
-                make_node_key(self._site(client))
-        keys = {client: read_public_key(self._site(client) / "node.pub") for client in clients}
-        write_app(self.home / "app", self.experiment)
-        write_settings(self.home / "server.json", self.out, self.guard, keys)
-        self._write_connection()
-        self.superlink = Service(
-            "the SuperLink", self._superlink_command(), self._server_environment(), self.home / "logs" / "superlink.log"
-        )
-        self.supernodes = [
-            Service(
-                f"the SuperNode of client {client}",
-                self._supernode_command(client, port),
-                environment(self._site(client), ECGR_STATE=str(self._site(client) / "state")),
-                self.home / "logs" / f"site-{client}.log",
-            )
-            for client, port in zip(clients, node_ports, strict=True)
-        ]
+        self.superlink = self.layout.superlink()
+        self.supernodes = [self.layout.supernode(client) for client in range(len(self.layout.node_ports))]
 
-    def run(self, watch: Watch) -> RunRecord:
-        """Run to the end, whatever dies meanwhile."""
-        try:
-            failure_path(self.out).unlink(missing_ok=True)
-            for stale in (self.home / "server").glob("superlink.db*"):
-                stale.unlink()  # of an interrupted run: its nodes and messages are nobody's now
-            self._start_superlink()
-            for client in range(len(self.supernodes)):
-                self._flwr("supernode", "register", str(self._site(client) / "node.pub"), CONNECTION)
-            for node in self.supernodes:
-                node.start()
-            self._look_after(watch)
-        finally:
-            self.stop()
-        return RunRecord.open(self.out)
+    def start(self) -> None:
+        """Start everything and let the sites in."""
+        self.start_superlink()
+        for client in range(len(self.supernodes)):
+            self.flwr("supernode", "register", str(self.layout.site(client) / "node.pub"), CONNECTION)
+        for node in self.supernodes:
+            node.start()
 
     def stop(self) -> None:
         """Stop everything: all are asked at once, then waited for; a second Ctrl-C does not leave half of it behind."""
@@ -114,39 +93,73 @@ class LocalFederation:
         for service in services:
             service.stop()
 
-    def _look_after(self, watch: Watch) -> None:
+    def look_after(self, watch: Watch) -> None:
+        """Submit the run, and again whenever it ended too early, until it is finished."""
         record, shown, fruitless = RunRecord(self.out), 0, 0
-        submitted = self._submit()
         restart_after = dict.fromkeys(range(len(self.supernodes)), 0.0)
+        submission: Submission | None = None
         while not record.finished:
-            shown_before, shown = shown, self._show(record, shown, watch)
-            fruitless = 0 if shown > shown_before else fruitless
-            self._raise_failure()
-            again = False
+            for row in record.rounds[shown:]:
+                watch(row)
+                shown, fruitless = shown + 1, 0
             if not self.superlink.alive:
                 self.say("the SuperLink died; starting it again")
-                self._start_superlink()
-                again = True
-            elif self._server_app_gone():
+                self.start_superlink()
+                submission = None
+            elif submission is not None and submission.ended():
+                self._raise_failure()
                 self.say("the ServerApp died; submitting the run again")
-                again = True
-            elif not self._holder.exists() and time.monotonic() - submitted > READY_SECONDS:
-                self.say("the run did not start; submitting it again")
-                again = True
-            if again:
+                submission = None
+            if submission is None:
                 fruitless += 1
-                if fruitless > MAX_RESUBMISSIONS:
-                    raise EnvironmentFault(f"the run does not get on; see {self.home / 'logs'}")
-                submitted = self._submit()
+                if fruitless > MAX_FRUITLESS:
+                    raise EnvironmentFault(f"the run does not get on; see {self.layout.logs}")
+                submission = self._submit()
             self._restart_nodes(restart_after)
             time.sleep(POLL_SECONDS)
-        self._show(record, shown, watch)
-
-    def _show(self, record: RunRecord, shown: int, watch: Watch) -> int:
-        rows = record.rounds
-        for row in rows[shown:]:
+        for row in record.rounds[shown:]:
             watch(row)
-        return max(shown, len(rows))
+
+    def start_superlink(self) -> None:
+        """Start the SuperLink and wait until it answers; what the last one had started has died with its session."""
+        self.superlink.start()
+        until = time.monotonic() + READY_SECONDS
+        while not listens(self.layout.port):
+            if not self.superlink.alive or time.monotonic() > until:
+                raise EnvironmentFault(f"the SuperLink does not start: {self.superlink.last_words()}")
+            time.sleep(POLL_SECONDS)
+
+    def flwr(self, *arguments: str) -> None:
+        """Run one of Flower's commands against the SuperLink."""
+        done = subprocess.run(
+            [str(tool("flwr")), *arguments, "--format", "json"],
+            env=self.layout.server_environment(),
+            capture_output=True,
+            text=True,
+            timeout=READY_SECONDS,
+            check=False,
+        )
+        with suppress(ValueError):
+            if json.loads(done.stdout[done.stdout.index("{") :]).get("success"):
+                return
+        raise EnvironmentFault(f"`flwr {arguments[0]}` failed: {(done.stderr or done.stdout).strip()[-300:]}")
+
+    def _submit(self) -> "Submission | None":
+        for path in (holder_path(self.out), failure_path(self.out)):
+            path.unlink(missing_ok=True)
+        try:
+            self.flwr("run", str(self.layout.home / "app"), CONNECTION)
+        except (EnvironmentFault, subprocess.TimeoutExpired):
+            if self.superlink.alive:
+                raise
+            return None
+        return Submission(self.out)
+
+    def _raise_failure(self) -> None:
+        """If the ServerApp gave up by itself, so do we, for its reason."""
+        with suppress(OSError, ValueError):
+            failure = json.loads(failure_path(self.out).read_bytes())
+            raise BY_CODE.get(failure["code"], EnvironmentFault)(failure["message"])
 
     def _restart_nodes(self, restart_after: dict[int, float]) -> None:
         """Start dead SuperNodes again; Flower refuses a key for a while after its node vanished, so keep trying."""
@@ -157,114 +170,54 @@ class LocalFederation:
                 node.start()
                 restart_after[client] = time.monotonic() + NODE_PAUSE_SECONDS
 
-    def _raise_failure(self) -> None:
-        with suppress(OSError, ValueError):
-            failure = json.loads(failure_path(self.out).read_bytes())
-            raise BY_CODE.get(failure["code"], EnvironmentFault)(failure["message"])
 
-    @property
-    def _holder(self) -> Path:
-        return self.out / ".holder"
+@dataclass(eq=False)
+class Submission:
+    """A run that was handed to Flower, and its ServerApp, known by the lock it holds on the run directory."""
 
-    def _server_app_gone(self) -> bool:
-        """Whether a ServerApp was at work in the run directory and no longer is: its lock died with it."""
-        if not self._holder.exists():
+    out: Path
+    _since: float = field(default_factory=time.monotonic)
+    _last_seen: float | None = None
+
+    def ended(self) -> bool:
+        """Whether its ServerApp has stopped working on an unfinished run, or never began to."""
+        if RunRecord(self.out).finished:
             return False
+        if failure_path(self.out).exists():
+            return True
+        now = time.monotonic()
+        if not holder_path(self.out).exists():
+            # the directory is let go a moment before a failure is written down
+            return now - self._since > READY_SECONDS if self._last_seen is None else now - self._last_seen > END_SECONDS
+        self._last_seen = now
         try:
+            # a process that is killed leaves its name in the directory, but not its lock
             with FileLock(self.out / ".lock", timeout=0):
-                self._holder.unlink(missing_ok=True)
-                return not RunRecord(self.out).finished and not failure_path(self.out).exists()
+                return not RunRecord(self.out).finished
         except Timeout:
             return False
 
-    def _start_superlink(self) -> None:
-        self._holder.unlink(missing_ok=True)  # whoever held it has died with the SuperLink's process group
-        self.superlink.start()
-        until = time.monotonic() + READY_SECONDS
-        while not listens(self.port):
-            if not self.superlink.alive or time.monotonic() > until:
-                raise EnvironmentFault(f"the SuperLink does not start: {self.superlink.last_words()}")
-            time.sleep(POLL_SECONDS)
 
-    def _submit(self) -> float:
-        self._flwr("run", str(self.home / "app"), CONNECTION)
-        return time.monotonic()
-
-    def _flwr(self, *arguments: str) -> dict[str, Any]:
-        command = [str(tool("flwr")), *arguments, "--format", "json"]
-        for attempts_left in (2, 1, 0):
-            done = subprocess.run(
-                command,
-                env=self._server_environment(),
-                capture_output=True,
-                text=True,
-                timeout=READY_SECONDS,
-                check=False,
-            )
-            with suppress(ValueError):
-                answer: dict[str, Any] = json.loads(done.stdout[done.stdout.index("{") :])
-                if answer.get("success"):
-                    return answer
-            if "already" in done.stdout:
-                return {}
-            if not attempts_left:
-                raise EnvironmentFault(f"`flwr {arguments[0]}` failed: {(done.stderr or done.stdout).strip()[-300:]}")
-            time.sleep(POLL_SECONDS)
-        raise AssertionError("unreachable")
-
-    def _site(self, client: int) -> Path:
-        return self.home / f"site-{client}"
-
-    def _write_connection(self) -> None:
-        flower_home = self.home / "server" / "flwr"
-        flower_home.mkdir(parents=True, exist_ok=True)
-        (flower_home / "config.toml").write_text(
-            f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "127.0.0.1:{self.port}"\n'
-            f"root-certificates = {json.dumps(str(self.home / 'server' / 'ca.crt'))}\n"
-        )
-
-    def _server_environment(self) -> dict[str, str]:
-        return environment(self.home / "server", **{SETTINGS: str(self.home / "server.json")})
-
-    def _superlink_command(self) -> list[str]:
-        server = self.home / "server"
-        return [
-            str(tool("flower-superlink")),
-            *("--host", "127.0.0.1", "--port", str(self.port), "--database", str(server / "superlink.db")),
-            *("--ssl-ca-certfile", str(server / "ca.crt"), "--ssl-certfile", str(server / "server.pem")),
-            *("--ssl-keyfile", str(server / "server.key"), "--enable-supernode-auth"),
-            "--disable-runtime-dependency-installation",
-        ]
-
-    def _supernode_command(self, client: int, port: int) -> list[str]:
-        return [
-            str(tool("flower-supernode")),
-            *("--superlink", f"127.0.0.1:{self.port}", "--root-certificates", str(self.home / "server" / "ca.crt")),
-            *("--auth-supernode-private-key", str(self._site(client) / "node")),
-            *("--host", "127.0.0.1", "--port", str(port), "--node-config", f"partition-id={client}"),
-        ]
+def holder_path(out: Path) -> Path:
+    """Where whoever works in a run directory leaves its process id."""
+    return out / ".holder"
 
 
-def environment(home: Path, **extra: str) -> dict[str, str]:
-    """What Flower's processes get: a home of their own, and nothing that talks to anybody else."""
-    scripts = str(Path(sys.executable).parent)
-    return {
-        **os.environ,
-        "PATH": os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)]),
-        "FLWR_HOME": str(home / "flwr"),
-        "FLWR_TELEMETRY_ENABLED": "0",
-        "FLWR_DISABLE_UPDATE_CHECK": "1",
-        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-        "NO_PROXY": "127.0.0.1,localhost",
-        "no_proxy": "127.0.0.1,localhost",
-        "OMP_NUM_THREADS": "1",
-        **extra,
-    }
-
-
-def tool(name: str) -> Path:
-    """One of Flower's commands, from the environment that this Python runs in."""
-    path = Path(sys.executable).with_name(name)
-    if not path.exists():
-        raise EnvironmentFault(f"{name} is not beside {sys.executable}; pip install 'ecgr[flower]' there")
-    return path
+@contextmanager
+def _alone_in(out: Path) -> Iterator[None]:
+    """One supervisor a run directory; the lock of the directory itself is the ServerApp's."""
+    home = out / ".federation"
+    try:
+        home.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(home / "supervisor.lock", timeout=0)
+        lock.acquire()
+    except Timeout:
+        raise EnvironmentFault(
+            f"{out} is in use by another `ecgr federate`; wait for it, or give another --out"
+        ) from None
+    except OSError as error:
+        raise EnvironmentFault(f"cannot use {out}: {error.strerror or error}") from None
+    try:
+        yield
+    finally:
+        lock.release()

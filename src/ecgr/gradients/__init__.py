@@ -8,7 +8,7 @@ regulator noticing.
 store     room for T steps of d       answers
 ========  ==========================  =====================================================
 dense     4 T d bytes of memory       exact
-bf16      2 T d                       relative error 2^-9 a number
+bf16      2 T d                       relative error 2^-8 a number
 int8      1 T d                       error 1/254 of the largest of 256 neighbours
 disk      4 T d on the disk           those of dense, to the bit
 replay    4 T k, k = 1,024            selection on a sketch, then the combination of dense

@@ -25,6 +25,8 @@ CHEAP_PRODUCT = 2**26  # multiply-adds; up to here (some 5 ms) a float64 product
 class BlockedSet(ABC):
     """A gradient set over rows that a subclass stores."""
 
+    columns_per_block = COLUMNS_PER_BLOCK
+
     def __init__(self, size: int) -> None:
         self._size = size
         self._length = 0
@@ -87,8 +89,8 @@ class BlockedSet(ABC):
         """All rows in order, columns ``start`` to ``stop``, as float32 tiles on the device that computes."""
 
     def _blocks(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self._size, COLUMNS_PER_BLOCK):
-            yield start, min(start + COLUMNS_PER_BLOCK, self._size)
+        for start in range(0, self._size, self.columns_per_block):
+            yield start, min(start + self.columns_per_block, self._size)
 
 
 def _add_products(total: Tensor, tiles: list[Tensor]) -> None:

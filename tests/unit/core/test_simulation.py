@@ -347,11 +347,13 @@ def test_a_client_without_data_never_takes_part_and_counts_for_nothing() -> None
 @pytest.mark.parametrize("weights", ["examples", "uniform"])
 def test_scaffolds_variate_moves_by_shares_of_everybody_who_has_data(weights: str) -> None:
     """Clients of 10, 7, 7 and no examples, two of the three take part: p = 10/24 and 7/24, or 1/3 each."""
-    sections: dict[str, Any] = {
-        "algorithm": {"name": "scaffold", "control_weights": weights},
-        "federation": {"rounds": 1, "batch_size": 4, "participation": 0.67},
-    }
-    problem_ = replace(task(**sections), partition=Partition.of([range(10), range(10, 17), range(17, 24), []]))
+    problem_ = problem(
+        blobs(24),
+        [range(10), range(10, 17), range(17, 24), []],
+        model={"name": "net"},
+        algorithm={"name": "scaffold", "control_weights": weights},
+        federation={"rounds": 1, "batch_size": 4, "participation": 0.67},
+    )
     changes: dict[int, Tensor] = {}
 
     def look(result: ClientResult) -> ClientResult:

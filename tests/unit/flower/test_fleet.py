@@ -62,7 +62,7 @@ def test_a_node_without_a_sensible_client_is_not_used(identity: object, tmp_path
 
 def test_a_node_with_other_data_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     chosen = experiment("fedavg")
-    other = experiment("fedavg", **{"partition.alpha": 0.05})
+    other = experiment("fedavg", changes={"partition.alpha": 0.05})
     assert fleet(MemoryGrid(client_app(other), nodes(tmp_path, [0])), chosen).present() == {}
     assert "client 0 holds other data" in caplog.text
 

@@ -79,7 +79,7 @@ def test_a_server_started_after_the_end_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_lost_client_state_is_recovered_from_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    chosen = experiment("scaffold", **{"federation.participation": 1.0})
+    chosen = experiment("scaffold", changes={"federation.participation": 1.0})
 
     def forgetful(node: int, order: Message, reply: Message) -> Sequence[Message]:
         if node == 1 and order.metadata.group_id == "1.1":
@@ -137,7 +137,7 @@ def test_a_lost_quorum_is_told_to_whoever_looks_after_the_server(tmp_path: Path)
 )
 def test_what_only_the_simulator_can_do_is_refused(changes: dict[str, object], line: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=line):
-        federate(experiment("fedavg", **changes), tmp_path / "run")
+        federate(experiment("fedavg", changes=changes), tmp_path / "run")
     assert not RunRecord.is_run(tmp_path / "run")
 
 

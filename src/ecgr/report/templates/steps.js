@@ -78,7 +78,7 @@ register('plot-overview', (theme) => {
     traces: [{
       type: 'scatter3d', mode: 'markers', x: points.x, y: points.y, z: points.z,
       marker: {
-        symbol: 'square', line: { width: 0 }, size: Math.max(2.5, Math.min(6, 220 / Math.sqrt(points.x.length))), color: points.value, colorscale: [[0, theme.low], [0.5, theme.middle], [1, theme.high]], cmin: points.binned ? undefined : 0, cmax: points.binned ? undefined : 1,
+        symbol: 'square', line: { width: 0 }, size: Math.max(2.5, Math.min(6, 170 / Math.sqrt(points.x.length))), color: points.value, colorscale: [[0, theme.low], [0.5, theme.middle], [1, theme.high]], cmin: points.binned ? undefined : 0, cmax: points.binned ? undefined : 1,
         opacity: 1, colorbar: { x: 1, xanchor: 'right', title: { text: points.binned ? 'share kept' : 'position', side: 'right', font: { size: 12 } }, thickness: 8, len: 0.6, outlinewidth: 0, tickfont: { size: 11, color: theme.quiet } },
       },
       hovertemplate: points.binned ? 'client %{z}, near round %{y}, step %{x:.0f}: %{marker.color:.0%} kept<extra></extra>' : 'client %{z}, round %{y}, step %{x}<extra></extra>',

@@ -1,0 +1,123 @@
+"""The example of an ordinary Flower app: three more lines, any of Flower's strategies, and a guard in front of them."""
+
+import difflib
+import sys
+from collections.abc import Iterator, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the flower extra is not installed")
+
+from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict, UserConfig
+from flwr.serverapp.strategy import FedAvg
+
+from ecgr.errors import ConfigError, QuorumLost
+from ecgr.flower import Guard, Guarded, MemoryGrid
+
+EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-dropin"
+NODES: list[dict[str, Any]] = [{"partition-id": site} for site in range(4)]
+
+
+@pytest.fixture
+def apps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.syspath_prepend(str(EXAMPLE))
+    for name in ("client_app", "regulated_client_app", "server_app", "task"):
+        import_module(f"dropin.{name}")
+    yield sys.modules["dropin"]
+    for name in [name for name in sys.modules if name.split(".")[0] == "dropin"]:
+        del sys.modules[name]
+
+
+def accuracies(apps: Any, client: Any, strategy: str, monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    seen: list[float] = []
+    evaluate = apps.server_app.evaluate
+
+    def watched(server_round: int, arrays: ArrayRecord) -> Any:
+        metrics = evaluate(server_round, arrays)
+        seen.append(metrics["accuracy"])
+        return metrics
+
+    monkeypatch.setattr(apps.server_app, "evaluate", watched)
+    grid = MemoryGrid(client, NODES)
+    settings: UserConfig = {"strategy": strategy, "rounds": 4, "lr": 0.05, "sites": 4}
+    apps.server_app.app(grid, Context(7, 1, {}, RecordDict(), settings))
+    monkeypatch.setattr(apps.server_app, "evaluate", evaluate)
+    return seen
+
+
+def test_the_difference_is_three_lines() -> None:
+    plain = (EXAMPLE / "dropin" / "client_app.py").read_text().splitlines()
+    regulated = (EXAMPLE / "dropin" / "regulated_client_app.py").read_text().splitlines()
+    changes = [line for line in difflib.ndiff(plain, regulated) if line[0] in "+-"]
+    stripped = {line.strip() for line in plain}
+    new = [line[2:].strip() for line in changes if line[0] == "+" and line[2:].strip() not in stripped]
+    assert new == [
+        "import ecgr",
+        "with ecgr.Recorder(model, optimizer) as steps:",
+        "steps.regulated(ecgr.ECGR(beta=0.2)).apply_(model)",
+    ]
+    guide = (EXAMPLE.parents[1] / "docs" / "guide" / "federation.md").read_text()
+    assert all(f"+    {line}" in guide or f"+{line}" in guide for line in new)
+
+
+@pytest.mark.parametrize("strategy", ["fedavg", "fedprox", "fedadam"])
+def test_both_clients_learn_with_flowers_own_strategies(
+    strategy: str, apps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plain = accuracies(apps, apps.client_app.app, strategy, monkeypatch)
+    regulated = accuracies(apps, apps.regulated_client_app.app, strategy, monkeypatch)
+    assert len(plain) == len(regulated) == 5
+    assert plain[0] == regulated[0]
+    assert plain[1:] != regulated[1:]
+    assert min(plain[-1], regulated[-1]) > plain[0] + 0.1
+
+
+def guarded_rounds(apps: Any, guard: Guard, spoil: Any, rounds: int = 2) -> tuple[Guarded, Any]:
+    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
+        return spoil(order, reply) if node == 2 else [reply]
+
+    strategy = Guarded(FedAvg(fraction_evaluate=0.0), guard)
+    grid = MemoryGrid(apps.client_app.app, NODES, tamper=tamper)
+    start = ArrayRecord(apps.task.build_model().state_dict())
+    config = ConfigRecord({"lr": 0.05, "sites": 4})
+    return strategy, strategy.start(grid, start, rounds, train_config=config)
+
+
+def poison(order: Message, reply: Message) -> Sequence[Message]:
+    arrays = reply.content.array_records["arrays"]
+    arrays["1.weight"] = Array(arrays["1.weight"].numpy() * np.float32("nan"))
+    return [reply]
+
+
+def boast(order: Message, reply: Message) -> Sequence[Message]:
+    reply.content.metric_records["metrics"]["num-examples"] = 10**12
+    return [reply]
+
+
+def shout(order: Message, reply: Message) -> Sequence[Message]:
+    arrays = reply.content.array_records["arrays"]
+    arrays["1.weight"] = Array(arrays["1.weight"].numpy() + np.float32(1e6))
+    return [reply]
+
+
+@pytest.mark.parametrize(("spoil", "word"), [(poison, "nonfinite"), (boast, "weight"), (shout, "norm")])
+def test_a_guarded_strategy_aggregates_the_good_replies_alone(spoil: Any, word: str, apps: Any) -> None:
+    strategy, result = guarded_rounds(apps, Guard(), spoil)
+    assert [(r, reason.split(":")[0]) for r, _, reason in strategy.rejected] == [(1, word), (2, word)]
+    _, honest = guarded_rounds(apps, Guard(), lambda order, reply: [])
+    for name, array in result.arrays.items():
+        assert array.data == honest.arrays[name].data
+
+
+def test_a_guarded_strategy_gives_up_without_a_quorum(apps: Any) -> None:
+    with pytest.raises(QuorumLost, match="void 2 times"):
+        guarded_rounds(apps, Guard(min_clients=4, attempts=2), poison, rounds=5)
+
+
+def test_a_strategy_of_flowers_cannot_clip() -> None:
+    with pytest.raises(ConfigError, match="clip"):
+        Guarded(FedAvg(), Guard(outliers="clip"))
