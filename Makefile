@@ -30,7 +30,7 @@ lint: $(STAMP)  ## ruff, mypy strict, import-linter
 check: lint test  ## everything that has to be green
 
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
-	@$(BIN)/python -m benchmarks
+	@$(BIN)/ecgr bench
 
 soak: $(STAMP)  ## the kill tests, for longer
 	@ECGR_KILLS=20 $(BIN)/pytest tests/integration/test_resume.py tests/integration/test_checkpoint.py

@@ -4,12 +4,13 @@ The drop-in for a training loop is `Recorder` with a regulator such as `ECGR`; e
 `compare`. Names load on first use, so ``import ecgr`` costs next to nothing and does not import torch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from importlib import import_module as _import_module
+from typing import TYPE_CHECKING as _TYPE_CHECKING
+from typing import Any as _Any
 
 from ecgr._version import __version__ as __version__
 
-if TYPE_CHECKING:
+if _TYPE_CHECKING:
     from ecgr.algorithms import ALGORITHMS as ALGORITHMS
     from ecgr.config import Experiment as Experiment
     from ecgr.config import load as load
@@ -85,10 +86,10 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
+def __getattr__(name: str) -> _Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ecgr' has no attribute {name!r}")
-    value = getattr(import_module(f"ecgr.{_HOMES[name]}"), name)
+    value = getattr(_import_module(f"ecgr.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 

@@ -5,6 +5,7 @@ does not fit is refused with all its problems at once, before any data, director
 """
 
 import json
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -20,10 +21,11 @@ from ecgr.models import MODELS
 from ecgr.optimizers import OPTIMIZERS, OptimizerFactory
 from ecgr.regulators import REGULATORS, Regulator
 from ecgr.schedules import SCHEDULES, Schedule
-from ecgr.schema import parameters_of, problems_with, unknown
+from ecgr.schema import parameters_of, problems_with, unknown, validated
 from ecgr.settings import DataSettings, FederationSettings, ModelChoice, PartitionSettings, RunSettings
 
 MAX_BYTES = 1_000_000
+MAX_DEPTH = 32
 PACKAGED = Path(__file__).parent / "experiments"
 CHECKED_OUT = Path(__file__).parents[2] / "experiments"
 
@@ -96,14 +98,13 @@ class Experiment:
             return make(**{k: v for k, v in raw.get(section, {}).items() if k in parameters_of(make)})
 
         model = {"name": SECTIONS["model"].default, **raw.get("model", {})}
-        defaults = {name: field.default for name, field in parameters_of(MODELS[model["name"]]).items()}
         given = {name: value for name, value in model.items() if name != "name"}
         experiment = cls(
             source=component("data"),
             data=settings("data"),
             partitioner=component("partition"),
             partition=settings("partition"),
-            model=ModelChoice(name=model["name"], parameters=defaults | given),
+            model=ModelChoice(name=model["name"], parameters=validated(MODELS[model["name"]], given)),
             algorithm=component("algorithm"),
             regulator=component("regulator"),
             optimizer=component("optimizer"),
@@ -143,7 +144,7 @@ class Experiment:
         for section, values in self.to_dict().items():
             lines += [
                 f"[{section}]",
-                *(f"{k} = {json.dumps(v)}" for k, v in values.items() if v is not None),
+                *(f"{k} = {_toml_value(v)}" for k, v in values.items() if v is not None),
                 "",
             ]
         return "\n".join(lines)
@@ -180,14 +181,27 @@ def read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     if path.stat().st_size > MAX_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_BYTES:,} bytes; a config is a page, not a data file")
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
+        text = path.read_text(encoding="utf-8")
+        if any(line.partition("=")[0].count(".") > MAX_DEPTH for line in text.splitlines()):
+            raise RecursionError  # the parser takes a time quadratic in the depth of a dotted key
+        raw = tomllib.loads(text)
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: not valid TOML: {error}") from None
     except RecursionError:
         raise ConfigError(f"{path}: nested too deeply for a config") from None
     if "run" not in raw or (isinstance(raw["run"], dict) and "name" not in raw["run"]):
-        raw.setdefault("run", {})["name"] = path.stem
+        raw.setdefault("run", {})["name"] = _as_name(path.stem)
     return raw
+
+
+def _as_name(stem: str) -> str:
+    """A file's name as a run's name: what may not stand in one becomes a dash."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).lstrip("._-")[:64] or "run"
+
+
+def _toml_value(value: Any) -> str:
+    """JSON is TOML but for characters that JSON writes as surrogates, and one control character."""
+    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def presets() -> dict[str, Path]:
@@ -222,7 +236,7 @@ def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         if not isinstance(values, dict):
             continue  # reported as a section that is not a table
         table = SECTIONS[section].table if section in SECTIONS else None
-        if name == "name" and table is not None and value in table:
+        if name == "name" and table is not None and isinstance(value, str) and value in table:
             allowed = SECTIONS[section].allowed(value)
             result[section] = values = {k: v for k, v in values.items() if k in allowed}
         values[name] = value
@@ -240,7 +254,7 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         chosen = None
         if section.table is not None:
             chosen = values.get("name", section.default)
-            if chosen not in section.table:
+            if not isinstance(chosen, str) or chosen not in section.table:
                 found.append(unknown(f"{name}.name", str(chosen), section.table, kind=section.kind))
                 continue
         found += [_unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)]

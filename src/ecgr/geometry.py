@@ -31,8 +31,10 @@ class Geometry:
         gram = torch.as_tensor(self.gram, dtype=torch.float64, device="cpu")
         if gram.ndim != 2 or gram.shape[0] != gram.shape[1] or not len(gram):
             raise ValueError(f"gram must be a square matrix of at least one step, got shape {tuple(gram.shape)}")
-        if not torch.isfinite(gram).all():
-            raise ValueError("gram holds NaN or infinite values; such an update cannot be regulated")
+        if not torch.isfinite(gram.abs().sum()):
+            raise ValueError(
+                "gram holds NaN or infinite values, or ones that overflow; such an update cannot be regulated"
+            )
         object.__setattr__(self, "gram", gram)
         if self.previous is not None:
             previous = torch.as_tensor(self.previous, dtype=torch.float64, device="cpu")

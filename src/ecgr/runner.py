@@ -10,7 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import FileLock, Timeout
+from filelock import BaseFileLock, FileLock, Timeout
 
 from ecgr._version import __version__
 from ecgr.config import Experiment, load
@@ -57,6 +57,8 @@ def run(
     if workers < 1:
         raise ConfigError(f"workers: {workers} does not fit; give at least 1")
     directory = Path(out)
+    if (directory / ".lock").exists():  # a run that is under way is said to be in use, before anything slow
+        _acquire(directory).release()
     refuse_foreign(directory, resume)
     # Everything that can be wrong with the data or the partition is found before anything is written.
     dataset = experiment.source.load()
@@ -118,7 +120,21 @@ def locked(directory: Path) -> Iterator[None]:
     """Hold the run directory: a second run on it ends at once and says who has it."""
     try:
         directory.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(directory / ".lock", timeout=0)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
+    lock = _acquire(directory)
+    try:
+        (directory / ".holder").write_text(f"{os.getpid()}\n")
+        yield
+    finally:
+        (directory / ".holder").unlink(missing_ok=True)
+        lock.release()
+
+
+def _acquire(directory: Path) -> BaseFileLock:
+    """The directory's lock, which dies with the process that holds it."""
+    lock = FileLock(directory / ".lock", timeout=0)
+    try:
         lock.acquire()
     except Timeout:
         holder = directory / ".holder"
@@ -126,12 +142,7 @@ def locked(directory: Path) -> Iterator[None]:
         raise EnvironmentFault(f"{directory} is in use by {who}; wait for it, or give another --out") from None
     except OSError as error:
         raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
-    try:
-        (directory / ".holder").write_text(f"{os.getpid()}\n")
-        yield
-    finally:
-        (directory / ".holder").unlink(missing_ok=True)
-        lock.release()
+    return lock
 
 
 def _play(

@@ -42,13 +42,19 @@ def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
     return made.model_fields
 
 
+def validated(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a component's parameters, given or default, in their declared types: 1 becomes 1.0 where it is a float."""
+    definitions: Any = {name: (field.annotation, field) for name, field in parameters_of(component).items()}
+    made: BaseModel = create_model("Values", __config__=ConfigDict(strict=True), **definitions)(**values)
+    return made.model_dump()
+
+
 def problems_with(path: str, component: Callable[..., Any], values: Mapping[str, Any]) -> list[str]:
     """One line for every value that does not fit ``component``'s parameters; unknown keys are not looked at."""
     fields = parameters_of(component)
     known = {name: value for name, value in values.items() if name in fields}
-    definitions: Any = {name: (field.annotation, field) for name, field in fields.items()}
     try:
-        create_model("Values", __config__=ConfigDict(strict=True), **definitions)(**known)
+        validated(component, known)
     except ValidationError as error:
         wrong = dict.fromkeys(str(detail["loc"][0]) for detail in error.errors())
         return [_problem(f"{path}.{name}", known.get(name), fields[name]) for name in wrong]
@@ -83,7 +89,7 @@ def describe(field: FieldInfo) -> str:
     for attribute, phrase in _BOUNDS:
         words += [f"{phrase} {getattr(m, attribute)}" for m in metadata if getattr(m, attribute, None) is not None]
     words += [
-        "only letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 of them"
+        "only letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 of them, no device's name"
         for m in metadata
         if getattr(m, "pattern", None)
     ]

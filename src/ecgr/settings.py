@@ -6,14 +6,24 @@ Every field is a config key; its type says what is allowed.
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from ecgr.components import Count, Module, PositiveFraction, component
 from ecgr.models import MODELS
 
 Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$")]
+RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+"""Names that some systems take for devices, with whatever extension."""
+
+
+def _not_reserved(name: str) -> str:
+    if name.partition(".")[0].lower() in RESERVED:
+        raise ValueError(f"{name} is the name of a device")
+    return name
+
+
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"), AfterValidator(_not_reserved)]
 
 
 @component

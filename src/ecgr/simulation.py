@@ -115,7 +115,7 @@ def conclude(
     with one_thread():
         params, server = _aggregate(problem, snapshot, used)
         buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
-    if not torch.isfinite(params).all():
+    if not all(torch.isfinite(tensor).all() for tensor in (params, *server.values())):
         raise QuorumLost(
             f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
         )

@@ -113,7 +113,7 @@ def _guard(min_clients: int, deadline: float, norm_factor: float, outliers: str)
     from ecgr.flower.guard import Guard
 
     try:
-        return Guard(min_clients, deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]
+        return Guard(min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]
     except ValidationError as error:
         raise ConfigError(
             *(

@@ -20,7 +20,8 @@ GRACE_SECONDS = 10.0
 _TETHERED = """\
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
-os.execvp(sys.argv[1], sys.argv[1:])
+if os.getppid() == int(sys.argv[1]):  # else it has died already, and nobody would tell us
+    os.execvp(sys.argv[2], sys.argv[2:])
 """
 
 
@@ -126,4 +127,5 @@ def listens(port: int) -> bool:
 
 def _tethered(command: Sequence[str]) -> list[str]:
     """``command``, ended by the kernel when this process is; a preexec_fn would not be safe beside torch's threads."""
-    return [sys.executable, "-S", "-c", _TETHERED, *command] if sys.platform == "linux" else list(command)
+    tether = [sys.executable, "-S", "-c", _TETHERED, str(os.getpid())]
+    return [*tether, *command] if sys.platform == "linux" else list(command)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
+import httpx
 from flwr.app import Context, MessageType
 from flwr.serverapp import Grid, ServerApp
 
@@ -62,9 +63,13 @@ def server_app(
         try:
             chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
             _serve(grid, context, chosen, Path(out), guard or Guard(), keys or {}, device, clock or WallClock())
-        except EcgrError as error:
+        except httpx.HTTPError:
+            raise  # the SuperLink is gone: nothing that trying again could not mend
+        except Exception as error:
+            code = error.exit_code if isinstance(error, EcgrError) else EcgrError.exit_code
+            reason = "" if isinstance(error, EcgrError) else f"unexpected {type(error).__name__} in the ServerApp: "
             failure.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(failure, to_json({"code": error.exit_code, "message": str(error)}))
+            write_atomically(failure, to_json({"code": code, "message": f"{reason}{error}"}))
             raise
 
     return app

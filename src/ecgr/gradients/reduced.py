@@ -71,7 +71,7 @@ class Int8GradientSet(DenseGradientSet):
         tiles = [tile.float() for tile in super()._tiles(start, stop)]
         whole = (stop - start) // GROUP
         for tile, scale in zip(tiles, scales, strict=True):
-            tile[:, : whole * GROUP].unflatten(1, (whole, GROUP)).mul_(scale[:, :whole, None])
+            tile[:, : whole * GROUP].view(len(tile), whole, GROUP).mul_(scale[:, :whole, None])
             tile[:, whole * GROUP :].mul_(scale[:, whole:])
         return tiles
 

@@ -14,7 +14,7 @@ def kept_count(steps: int, keep: float) -> int:
     >>> [kept_count(t, 0.5) for t in (1, 2, 3, 47)]
     [1, 1, 1, 23]
     """
-    return max(1, int(steps * keep))
+    return max(1, int(steps * keep + 1e-9))  # 0.29 of 100 is 29, though 100 * 0.29 is a little less
 
 
 def attenuate(geometry: Geometry, kept: Sequence[int], beta: float) -> Regulation:

@@ -1,0 +1,107 @@
+"""How close lossy stores come on real training steps: steps kept in common, and the cosine of the two updates."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from statistics import fmean
+
+from torch import Tensor
+
+from benchmarks.rows import Row, at_least, not_measured
+from ecgr.client import overlap, train_client
+from ecgr.config import load
+from ecgr.diagnostics import cosine
+from ecgr.errors import EcgrError
+from ecgr.geometry import Geometry
+from ecgr.gradients import STORES, DenseGradientSet, GradientSet, Store
+from ecgr.recorder import Recorder
+from ecgr.regulators import ECGR
+from ecgr.simulation import round_jobs, start
+from ecgr.workspace import Workspace, prepare
+
+CASES = {
+    "lenet": (
+        "paper/mnist",
+        {},
+        {"bf16": (0.999, 0.9999), "int8": (0.999, 0.9999), "replay": (0.97, 0.999)},
+    ),
+    "cnn": (
+        "paper/cifar10",
+        {"data.fraction": 0.25, "federation.batch_size": 32},
+        {"bf16": (0.999, 0.9999), "int8": (0.99, 0.9999), "replay": (0.9, 0.998)},
+    ),
+}
+STEPS = {"lenet": (20, 150, 8), "cnn": (30, 80, 3)}
+"""Clients with so many steps, and at most so many of them."""
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    for model, (preset, changes, bounds) in CASES.items():
+        if quick and model == "cnn":
+            continue
+        try:
+            sets = list(recorded(preset, changes, *STEPS[model]))
+        except EcgrError as error:
+            for store, limits in bounds.items():
+                for what, limit in zip(("kept steps in common", "cosine of the update"), limits, strict=True):
+                    yield not_measured(f"fidelity: {what}, {store}, {model}", limit, "at least", str(error))
+            continue
+        for store, (same, direction) in bounds.items():
+            found = [compared(STORES[store], steps) for steps in sets]
+            note = f"{len(sets)} clients, T = {min(map(len, sets))} to {max(map(len, sets))}"
+            yield at_least(f"fidelity: kept steps in common, {store}, {model}", fmean(f[0] for f in found), same, note)
+            yield at_least(
+                f"fidelity: cosine of the update, {store}, {model}", fmean(f[1] for f in found), direction, note
+            )
+
+
+def recorded(preset: str, changes: dict[str, object], least: int, most: int, count: int) -> Iterator[DenseGradientSet]:
+    """The steps of some clients of a paper's experiment, each going on from the model of the one before."""
+    experiment = load(preset, changes)
+    workspace = Workspace(prepare(experiment, experiment.source.load()))
+    batch = experiment.federation.batch_size
+    jobs = [
+        j for j in round_jobs(workspace.problem, start(workspace.problem)) if least * batch <= j.cost <= most * batch
+    ]
+    params, buffers = jobs[0].params, jobs[0].buffers
+    for job in sorted(jobs, key=lambda job: job.cost)[:count]:
+        with kept_stores() as stores:
+            result, _ = train_client(replace(job, params=params, buffers=buffers), workspace)
+        assert isinstance(stores[0], DenseGradientSet)
+        yield stores[0]
+        params, buffers = params - result.contribution.payload["update"], result.buffers
+
+
+@contextmanager
+def kept_stores() -> Iterator[list[GradientSet]]:
+    """Collects the sets that recorders make, which otherwise go with them."""
+    stores: list[GradientSet] = []
+    original = Recorder._new_store
+
+    def keep(self: Recorder) -> GradientSet:
+        stores.append(original(self))
+        return stores[-1]
+
+    Recorder._new_store = keep  # type: ignore[method-assign]
+    try:
+        yield stores
+    finally:
+        Recorder._new_store = original  # type: ignore[method-assign]
+
+
+def compared(make: Store, truth: DenseGradientSet) -> tuple[float, float]:
+    """Overlap and cosine of ECGR on a store against ECGR on the steps themselves."""
+
+    def each() -> Iterator[Tensor]:
+        for chunk in truth._chunks:
+            yield from chunk
+
+    def replay(visit: object) -> None:
+        for step in list(each())[: len(truth)]:
+            visit(step)  # type: ignore[operator]
+
+    store = make(truth._size, steps=len(truth), replay=replay)
+    replay(store.append)
+    exact, found = (ECGR()(Geometry(gram=s.gram())) for s in (truth, store))
+    updates = [s.combine(r.coefficients).double() for s, r in ((truth, exact), (store, found))]
+    return overlap(found.kept, exact.kept), cosine(*updates)

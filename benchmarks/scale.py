@@ -1,0 +1,45 @@
+"""Many clients, few of whom take part: memory and time follow the participants, not the population."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+from benchmarks.rows import ROOT, Row, at_most, environment
+
+SAMPLES_EACH = 30
+PARTICIPANTS = 20
+
+
+def probe(clients: int, samples: int, rounds: int, participants: int) -> dict[str, float]:
+    command = [sys.executable, "-m", "benchmarks.scale_probe", *map(str, (clients, samples, rounds, participants))]
+    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def rows(quick: bool) -> Iterator[Row]:
+    many, rounds = (500, 30) if quick else (2000, 80)
+    samples = many * SAMPLES_EACH
+    large = probe(many, samples, rounds, PARTICIPANTS)
+    small = probe(PARTICIPANTS, samples, 1, PARTICIPANTS)
+    note = f"{large['peak'] / 1e6:.0f} MB against {small['peak'] / 1e6:.0f} MB; SCAFFOLD, {rounds} rounds"
+    yield at_most(
+        f"scale: peak memory, {many:,} clients with {PARTICIPANTS} taking part / {PARTICIPANTS} clients",
+        large["peak"] / small["peak"],
+        1.2,
+        note,
+    )
+    few = probe(PARTICIPANTS, PARTICIPANTS * SAMPLES_EACH, rounds, PARTICIPANTS)
+    yield at_most(
+        f"scale: seconds per round, {many:,} clients with {PARTICIPANTS} taking part / {PARTICIPANTS} clients alike",
+        large["seconds"] / few["seconds"],
+        1.3,
+        f"{large['seconds']:.3f} s against {few['seconds']:.3f} s",
+    )
+
+
+def by_population(quick: bool) -> dict[int, float]:
+    """Seconds per round for 10 participants of so many clients, for the figure."""
+    sizes = (10, 50, 200, 1000) if quick else (10, 30, 100, 300, 1000, 2000)
+    return {n: probe(n, n * SAMPLES_EACH, 10, 10)["seconds"] for n in sizes}

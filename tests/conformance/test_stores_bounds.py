@@ -1,0 +1,310 @@
+"""What a store may cost in fidelity and leave behind: ECGR on every store against dense, files, full disks."""
+
+import errno
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from support.problems import blobs, offer, problem, same_bits, small_net
+from torch import Tensor, nn
+from torch.optim import SGD
+from torch.utils.data import DataLoader, TensorDataset
+
+import ecgr
+from ecgr.client import ClientResult, overlap, train_client
+from ecgr.errors import ConfigError, EnvironmentFault
+from ecgr.gradients import EXACT, STORES, GradientSet, pick, room
+from ecgr.gradients.protocol import Visit
+from ecgr.regulators import ECGR, FirstHalf, RandomHalf
+from ecgr.simulation import round_jobs, start
+from ecgr.workspace import Workspace
+
+every = pytest.mark.parametrize("name", sorted(STORES))
+
+# Kept steps in common and cosine of the update, at least, on steps like those of training.
+BOUNDS = {"bf16": (0.98, 0.9999), "int8": (0.98, 0.9999), "replay": (0.9, 0.99)}
+
+
+def steps_like_training(T: int = 60, d: int = 20_000) -> Tensor:
+    """A direction that fades, under noise, with lengths that differ."""
+    generator = torch.Generator().manual_seed(1)
+    fading = torch.linspace(1.0, -0.4, T) + 0.3 * torch.randn(T, generator=generator)
+    lengths = torch.exp(0.5 * torch.randn(T, generator=generator))
+    noise = torch.randn(T, d, generator=generator)
+    return (noise + fading[:, None] * torch.randn(d, generator=generator)) * (1e-3 * lengths[:, None])
+
+
+def filled(name: str, rows: Tensor, steps: int | None = None) -> GradientSet:
+    def replay(visit: Visit) -> None:
+        for row in rows:
+            visit(row)
+
+    store = STORES[name](rows.shape[1], steps=steps, replay=replay)
+    for row in rows:
+        store.append(row)
+    return store
+
+
+@every
+@pytest.mark.parametrize("known", [True, False])
+def test_ecgr_on_any_store_is_ecgr_on_dense_within_its_bounds(name: str, known: bool) -> None:
+    rows = steps_like_training()
+    steps = len(rows) if known else None
+    truth, store = filled("dense", rows, steps), filled(name, rows, steps)
+    exact, found = (ECGR()(ecgr.Geometry(gram=s.gram())) for s in (truth, store))
+    updates = [s.combine(r.coefficients).double() for s, r in ((truth, exact), (store, found))]
+    same, direction = BOUNDS.get(name, (1.0, 1.0 - 1e-12))
+    assert overlap(found.kept, exact.kept) >= same
+    assert float(torch.cosine_similarity(*updates, dim=0)) >= direction
+
+
+@pytest.mark.parametrize("steps", [None, 3, 50, 70, 100])
+def test_disk_answers_like_dense_to_the_bit_also_with_a_wrong_number_of_steps(steps: int | None) -> None:
+    rows = steps_like_training(T=70, d=9000)
+    dense, disk = filled("dense", rows, steps), filled("disk", rows, steps)
+    weights = torch.linspace(-1, 2, len(rows), dtype=torch.float64)
+    assert same_bits(dense.gram(), disk.gram())
+    assert same_bits(dense.project(rows[3]), disk.project(rows[3]))
+    assert same_bits(dense.combine(weights), disk.combine(weights))
+
+
+@pytest.mark.parametrize("name", sorted(EXACT | {"replay"}))
+def test_a_combination_is_the_sum_step_by_step_in_float64(name: str) -> None:
+    """Rounded once: the bits of a combination depend on nothing but the steps and their order."""
+    rows = steps_like_training(T=37, d=8200)
+    weights = torch.linspace(-1, 2, len(rows), dtype=torch.float64)
+    total = torch.zeros(rows.shape[1], dtype=torch.float64)
+    for weight, row in zip(weights.tolist(), rows, strict=True):
+        total = total + weight * row.double()
+    assert same_bits(filled(name, rows).combine(weights), total.float())
+
+
+@every
+def test_a_row_is_written_in_place_or_through_append_with_the_same_outcome(name: str) -> None:
+    rows = steps_like_training(T=40, d=700)
+    appended, written = filled(name, rows), STORES[name](700, replay=lambda visit: [visit(r) for r in rows] and None)
+    for row in rows:
+        place = written.new_row(row.device)
+        if place is None:
+            written.append(row)
+        else:
+            place.copy_(row)
+    assert len(written) == 40
+    assert same_bits(appended.gram(), written.gram())
+
+
+@every
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+def test_what_is_not_finite_does_not_disappear(name: str, value: float) -> None:
+    rows = torch.ones(3, 600)
+    rows[1, 400] = value
+    assert not torch.isfinite(filled(name, rows).gram()[1, 1])
+
+
+@every
+def test_steps_of_nothing_are_nothing(name: str) -> None:
+    store = filled(name, torch.zeros(3, 600))
+    assert torch.equal(store.gram(), torch.zeros(3, 3, dtype=torch.float64))
+    assert torch.equal(store.combine(torch.ones(3)), torch.zeros(600))
+
+
+# Replay
+
+
+def trained(store: str, regulator: str, monkeypatch: pytest.MonkeyPatch) -> ClientResult:
+    offer(monkeypatch, small_net=small_net)
+    chosen = problem(
+        blobs(90),
+        [range(90)],
+        model={"name": "small_net"},
+        regulator={"name": regulator},
+        algorithm={"name": "scaffold"},
+        optimizer={"lr": 0.05},
+        federation={"batch_size": 8, "local_epochs": 2},
+        run={"store": store},
+    )
+    snapshot = start(chosen)
+    snapshot = replace(snapshot, server={"control": 0.01 * torch.ones_like(snapshot.params)})
+    return train_client(round_jobs(chosen, snapshot)[0], Workspace(chosen))[0]
+
+
+@pytest.mark.parametrize("regulator", ["first_half", "last_half", "random_half", "ecgr"])
+def test_replay_uploads_the_bits_of_dense_for_the_same_kept_steps(
+    regulator: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A net with BatchNorm, two epochs, SCAFFOLD's step term: everything that a second run has to repeat."""
+    dense, replayed = (trained(store, regulator, monkeypatch) for store in ("dense", "replay"))
+    assert dense.kept == replayed.kept
+    assert same_bits(dense.contribution.payload["update"], replayed.contribution.payload["update"])
+    for name, buffer in dense.buffers.items():
+        assert same_bits(buffer, replayed.buffers[name])
+
+
+class Loop:
+    """A person's own training loop: dropout, a shuffling loader, momentum that is already warm."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(3)
+        self.model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 3))
+        self.optimizer = SGD(self.model.parameters(), lr=0.1, momentum=0.9)
+        data = TensorDataset(torch.randn(50, 6), torch.randint(0, 3, (50,)))
+        self.loader = DataLoader(data, batch_size=5, shuffle=True)
+        self.train()
+
+    def train(self) -> None:
+        for x, y in self.loader:
+            self.optimizer.zero_grad()
+            nn.functional.cross_entropy(self.model(x), y).backward()
+            self.optimizer.step()
+
+
+@pytest.mark.parametrize("regulator", [FirstHalf(), RandomHalf(), ECGR()])
+def test_replay_in_a_persons_own_loop_gives_what_dense_gives(regulator: ecgr.regulators.Regulator) -> None:
+    updates, ends = [], []
+    for store in ("dense", "replay"):
+        loop = Loop()
+        with ecgr.Recorder(loop.model, loop.optimizer, store=store, replay=loop.train) as steps:
+            loop.train()
+        updates.append(steps.regulated(regulator).flat)
+        ends.append({**loop.model.state_dict(), "next random number": torch.rand(())})
+    assert same_bits(*updates)
+    for name, value in ends[0].items():
+        assert same_bits(value, ends[1][name]), name
+
+
+def test_replay_without_a_way_to_replay_is_refused_in_one_line() -> None:
+    model = nn.Linear(2, 1)
+    with pytest.raises(ConfigError, match=r"^store 'replay' runs the training twice; give replay=.*again$"):
+        ecgr.Recorder(model, SGD(model.parameters(), lr=0.1), store="replay")
+
+
+@pytest.mark.parametrize("again", [lambda loop: None, lambda loop: (loop.train(), loop.train())])
+def test_a_replay_that_is_another_training_is_noticed(again: Callable[[Loop], object]) -> None:
+    loop = Loop()
+    with ecgr.Recorder(loop.model, loop.optimizer, store="replay", replay=lambda: again(loop)) as steps:
+        loop.train()
+    with pytest.raises(RuntimeError, match="same batches"):
+        steps.regulated(FirstHalf())
+
+
+def test_a_replay_with_other_batches_is_noticed() -> None:
+    loop = Loop()
+
+    def other() -> None:
+        torch.manual_seed(99)
+        loop.train()
+
+    with ecgr.Recorder(loop.model, loop.optimizer, store="replay", replay=other) as steps:
+        loop.train()
+    with pytest.raises(RuntimeError, match="step 1 of the replay"):
+        steps.regulated(FirstHalf())
+
+
+def test_diagnostics_of_a_lossy_store_say_how_close_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, small_net=small_net)
+    settings = {"model": {"name": "small_net"}, "federation": {"batch_size": 8}}
+    for store in sorted(STORES):
+        chosen = problem(blobs(90), [range(90)], **settings, run={"store": store, "diagnostics": True})
+        result = train_client(round_jobs(chosen, start(chosen))[0], Workspace(chosen))[0]
+        assert ("kept_overlap" in result.metrics) == (store not in EXACT)
+        if store not in EXACT:
+            assert result.metrics["kept_overlap"] >= 0.5
+            assert result.metrics["update_cosine"] >= 0.9
+
+
+# Room
+
+
+def test_auto_takes_dense_then_disk_then_replay(monkeypatch: pytest.MonkeyPatch) -> None:
+    size, steps = 1000, 100
+    monkeypatch.setattr(room.os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(room, "free_memory", lambda device="cpu": 10_000_000)
+    assert pick(size, steps) == "dense"
+    monkeypatch.setattr(room, "free_memory", lambda device="cpu": 1_000_000)
+    assert pick(size, steps) == "disk"
+    monkeypatch.setattr(room, "free_disk", lambda: 100_000)
+    assert pick(size, steps, replayable=True) == "replay"
+    with pytest.raises(
+        ConfigError, match=r"100 steps of 1,000 numbers \(0.4 MB\) fit neither in memory nor on the disk"
+    ):
+        pick(size, steps)
+
+
+def test_auto_says_what_it_picked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(room, "free_memory", lambda device="cpu": 0)
+    loop = Loop()
+    with ecgr.Recorder(loop.model, loop.optimizer, store="auto") as steps:
+        loop.train()
+    assert steps.store == "disk"
+    offer(monkeypatch, small_net=small_net)
+    assert trained("auto", "ecgr", monkeypatch).picked_store == "disk"
+
+
+@pytest.mark.parametrize(
+    ("store", "fault"), [("dense", ConfigError), ("bf16", ConfigError), ("disk", EnvironmentFault)]
+)
+def test_a_store_too_large_is_refused_before_anything_is_written(
+    store: str, fault: type[Exception], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "free_memory", lambda device="cpu": 1_000_000)
+    monkeypatch.setattr(room, "free_disk", lambda: 1_000_000)
+    experiment = ecgr.load("quickstart", {"run.store": store, "federation.rounds": 1})
+    with pytest.raises(fault, match=r"^run.store: .*steps of 61,706 numbers.*replay$"):
+        ecgr.run(experiment, tmp_path / "run", workers=2)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_full_disk_is_one_clear_line_and_not_a_killed_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(descriptor: int, start: int, length: int) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(room.os, "posix_fallocate", full)
+    store = STORES["disk"](1000, steps=10)
+    with pytest.raises(EnvironmentFault, match=r"No space left on device.*TMPDIR.*replay"):
+        store.append(torch.ones(1000))
+    assert len(store) == 0
+
+
+def test_no_temporary_directory_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(**_: object) -> None:
+        raise FileNotFoundError(errno.ENOENT, "No usable temporary directory")
+
+    monkeypatch.setattr("tempfile.TemporaryFile", none)
+    with pytest.raises(EnvironmentFault, match="TMPDIR"):
+        STORES["disk"](3)
+
+
+@pytest.mark.slow
+def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
+    script = (
+        "import sys, time, torch\n"
+        "from ecgr.gradients import STORES\n"
+        "store = STORES['disk'](100_000)\n"
+        "for _ in range(40): store.append(torch.ones(100_000))\n"
+        "store.gram(); print(len(store), flush=True); time.sleep(600)\n"
+    )
+    environment = {**os.environ, "TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        [sys.executable, "-c", script], env=environment, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "40\n"
+        files = list(tmp_path.iterdir())
+        process.send_signal(signal.SIGKILL)
+    assert files == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_set_gives_back_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        filled("disk", torch.ones(3, 10)).gram()
+    assert len(os.listdir("/proc/self/fd")) == before
+    assert list(tmp_path.iterdir()) == []
