@@ -18,7 +18,7 @@ from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.record import RunRecord, RunWriter
 
 if TYPE_CHECKING:
-    from ecgr.data import Dataset
+    from ecgr.data.dataset import Described
     from ecgr.simulation import Outcome, Snapshot
     from ecgr.workspace import Problem
 
@@ -65,9 +65,10 @@ def run(
     from ecgr.client import check_store  # loads torch
     from ecgr.workspace import prepare  # loads torch
 
-    problem = prepare(experiment, dataset, device)
+    problem, data = prepare(experiment, dataset, device), dataset.provenance
+    del dataset  # where workers share the images, this process keeps no copy of its own
     check_store(problem, workers)
-    for note in dataset.notes:
+    for note in data.notes:
         (warn or _ignore)(f"note: data is {note}")
 
     def rounds(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
@@ -78,12 +79,12 @@ def run(
             yield from simulate(problem, engine, snapshot)
 
     every = experiment.run.checkpoint_every
-    return play(problem, dataset, directory, rounds, resume=resume, every=every, watch=watch, warn=warn)
+    return play(problem, data, directory, rounds, resume=resume, every=every, watch=watch, warn=warn)
 
 
 def play(
     problem: "Problem",
-    dataset: "Dataset",
+    data: "Described",
     directory: Path,
     rounds: "Rounds",
     *,
@@ -98,8 +99,8 @@ def play(
     """
     with locked(directory):
         refuse_foreign(directory, resume)
-        if not (resume and RunRecord.is_run(directory) and _continues(directory, problem, dataset)):
-            _play(problem, dataset, directory, rounds, every, watch or _ignore, warn or _ignore)
+        if not (resume and RunRecord.is_run(directory) and _continues(directory, problem, data)):
+            _play(problem, data, directory, rounds, every, watch or _ignore, warn or _ignore)
     return RunRecord.open(directory)
 
 
@@ -147,7 +148,7 @@ def _acquire(directory: Path) -> BaseFileLock:
 
 def _play(
     problem: "Problem",
-    dataset: "Dataset",
+    data: "Described",
     directory: Path,
     rounds: "Rounds",
     every: int,
@@ -164,7 +165,7 @@ def _play(
     restored = load_checkpoint(checkpoints)
     if restored is None:
         snapshot, position = replace(start(problem), clients=StatesOnDisk(checkpoints / CLIENTS)), writer.position
-        writer.begin(_manifest(problem, dataset))
+        writer.begin(_manifest(problem, data))
     else:
         snapshot, position = restored.snapshot, restored.position
         for line in restored.damaged:
@@ -183,21 +184,21 @@ def _play(
     writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
 
 
-def _continues(directory: Path, problem: "Problem", dataset: "Dataset") -> bool:
+def _continues(directory: Path, problem: "Problem", data: "Described") -> bool:
     """Whether the run is finished; refuses to go on with one whose config, data or version differ."""
     record = RunRecord.open(directory)
-    identity = identity_of(problem, dataset)
+    identity = identity_of(problem, data)
     differences = _differences({key: record.manifest.get(key) for key in identity}, identity)
     if differences:
         raise ConfigError(*(f"--resume: {directory} was run with another {line}" for line in differences))
     return record.finished
 
 
-def identity_of(problem: "Problem", dataset: "Dataset") -> dict[str, Any]:
+def identity_of(problem: "Problem", data: "Described") -> dict[str, Any]:
     """What two runs must share for one to go on where the other stopped."""
     return {
         "config": problem.experiment.to_dict(),
-        "data": dict(dataset.files),
+        "data": dict(data.files),
         "versions": {"ecgr": __version__, **{name: version(name) for name in ("torch", "numpy")}},
     }
 
@@ -214,13 +215,13 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "")
     return lines
 
 
-def _manifest(problem: "Problem", dataset: "Dataset") -> dict[str, Any]:
+def _manifest(problem: "Problem", data: "Described") -> dict[str, Any]:
     """run.json: an allow-list of facts, nothing from the environment beyond it."""
     experiment = problem.experiment
     return {
         "name": experiment.run.name,
         "key": experiment.key(),
-        **identity_of(problem, dataset),
+        **identity_of(problem, data),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {
             "python": platform.python_version(),
@@ -228,8 +229,8 @@ def _manifest(problem: "Problem", dataset: "Dataset") -> dict[str, Any]:
             "processor": platform.machine(),
             "cores": os.cpu_count(),
         },
-        "notes": list(dataset.notes),
-        "classes": list(dataset.classes),
+        "notes": list(data.notes),
+        "classes": list(data.classes),
         "partition": problem.partition.histogram(problem.train_labels.numpy(), problem.classes).tolist(),
     }
 

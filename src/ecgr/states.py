@@ -8,6 +8,7 @@ keep: an algorithm without memory costs nothing.
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -130,7 +131,8 @@ class StatesOnDisk(Mapping[int, State]):
             temporary.write_bytes(content)
             temporary.replace(path)
         except OSError as error:
-            temporary.unlink(missing_ok=True)
+            with suppress(OSError):
+                temporary.unlink()
             raise EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}") from None
 
 

@@ -41,6 +41,34 @@ class Split:
         return Split(self.images[indices], self.labels[indices], groups)
 
 
+class Described(Protocol):
+    """What a run's record says of its data; a `Dataset` is one, a `Provenance` is one without the images."""
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names."""
+        ...
+
+    @property
+    def files(self) -> Mapping[str, str]:
+        """SHA-256 of what was read, by file name."""
+        ...
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What a reader should know."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class Provenance:
+    """A data set's description, for when its images have been handed on and may be forgotten."""
+
+    classes: tuple[str, ...]
+    files: Mapping[str, str]
+    notes: tuple[str, ...]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
     """Training and test images of one problem.
@@ -64,6 +92,11 @@ class Dataset:
     def __post_init__(self) -> None:
         for name, split in (("train", self.train), ("test", self.test)):
             check_split(name, split, channels=len(self.mean), classes=len(self.classes))
+
+    @property
+    def provenance(self) -> Provenance:
+        """The description alone."""
+        return Provenance(self.classes, self.files, self.notes)
 
     @property
     def channels(self) -> int:

@@ -122,6 +122,21 @@ def squared_norm(vector: Tensor) -> float:
     return sum((float(block.double().square().sum()) for block in torch.split(vector, COLUMNS_PER_BLOCK)), start=0.0)
 
 
+def to_length(gram: Tensor, squared: list[float]) -> Tensor:
+    """Factors that give each step, whose inner products are estimates, its exact length; 0 for one that vanished."""
+    estimated = gram.diagonal()
+    exact = torch.tensor(squared, dtype=torch.float64)
+    return torch.where(estimated > 0, (exact / estimated).sqrt(), estimated)
+
+
+def with_lengths(gram: Tensor, squared: list[float]) -> Tensor:
+    """The estimated Gram matrix with its cosines kept and every step's exact length."""
+    scale = to_length(gram, squared)
+    gram = gram * (scale[:, None] * scale)
+    gram.diagonal().copy_(torch.tensor(squared, dtype=torch.float64))
+    return gram
+
+
 def norm(vector: Tensor) -> float:
     """``|v|`` in float64.
 

@@ -1,11 +1,14 @@
 """Displacements in memory with fewer bits: half or a quarter of the room, for a small and known error.
 
-Both encodings keep what is not finite recognisable, so that a diverged round is found out and not averaged away.
+Both sets also keep each displacement's exact length, which leaves the choice of steps as it would be without rounding
+(here: 0 of 1,334 choices changed, against 1 with the lengths of the rounded numbers). Both encodings keep what is not
+finite recognisable, so that a diverged round is found out and not averaged away.
 """
 
 import torch
 from torch import Tensor
 
+from ecgr.gradients.blocked import squared_norm, with_lengths
 from ecgr.gradients.dense import DenseGradientSet
 from ecgr.gradients.protocol import Replay
 
@@ -14,7 +17,30 @@ DECODED_AT_ONCE = 2048  # columns: a decoded block of all rows is small beside w
 ENCODED_AT_ONCE = 2**16  # a multiple of GROUP; keeps the temporary copies of a long row small
 
 
-class Bf16GradientSet(DenseGradientSet):
+class ReducedGradientSet(DenseGradientSet):
+    """Rows in another form than float32, with exact lengths beside them; a subclass says in which."""
+
+    columns_per_block = DECODED_AT_ONCE
+
+    def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
+        super().__init__(size, steps=steps)
+        self._squared: list[float] = []
+
+    def append(self, displacement: Tensor) -> None:
+        """Encode one displacement."""
+        super().append(displacement)
+        self._squared.append(squared_norm(displacement))
+
+    def new_row(self, device: torch.device) -> Tensor | None:
+        """None: a displacement is encoded by `append`."""
+        return None
+
+    def gram(self) -> Tensor:
+        """All inner products, (T, T), float64 on the CPU."""
+        return with_lengths(super().gram(), self._squared)
+
+
+class Bf16GradientSet(ReducedGradientSet):
     """Rows as bfloat16: two bytes a number, relative error at most 2^-8.
 
     >>> steps = Bf16GradientSet(2)
@@ -23,8 +49,6 @@ class Bf16GradientSet(DenseGradientSet):
     tensor([3.0000, 1.0020])
     """
 
-    columns_per_block = DECODED_AT_ONCE
-
     def _allocate(self, rows: int) -> Tensor:
         return torch.empty(rows, self._size, dtype=torch.bfloat16, device=self._device)
 
@@ -32,7 +56,7 @@ class Bf16GradientSet(DenseGradientSet):
         return [tile.float() for tile in super()._tiles(start, stop)]
 
 
-class Int8GradientSet(DenseGradientSet):
+class Int8GradientSet(ReducedGradientSet):
     """Rows as int8 with one float32 scale for every 256 numbers: error at most 1/254 of the group's largest number.
 
     >>> steps = Int8GradientSet(2)
@@ -41,15 +65,9 @@ class Int8GradientSet(DenseGradientSet):
     tensor([127.,   3.])
     """
 
-    columns_per_block = DECODED_AT_ONCE
-
     def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
         super().__init__(size, steps=steps)
         self._scales = DenseGradientSet(-(-size // GROUP), steps=steps)
-
-    def new_row(self, device: torch.device) -> Tensor | None:
-        """None: a displacement is encoded by `append`."""
-        return None
 
     def _allocate(self, rows: int) -> Tensor:
         return torch.empty(rows, self._size, dtype=torch.int8, device=self._device)

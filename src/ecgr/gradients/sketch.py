@@ -9,7 +9,7 @@ stored steps, while the same training runs once more.
 import torch
 from torch import Tensor
 
-from ecgr.gradients.blocked import check_shape, checked_weights, squared_norm
+from ecgr.gradients.blocked import check_shape, checked_weights, squared_norm, to_length, with_lengths
 from ecgr.gradients.dense import DenseGradientSet
 from ecgr.gradients.protocol import Replay
 
@@ -79,17 +79,13 @@ class SketchGradientSet:
 
     def gram(self) -> Tensor:
         """Estimated inner products, each step with its exact length: the cosines of the sketches, times the lengths."""
-        estimate = self._sketches.gram()
-        scale = self._scale(estimate)
-        gram = estimate * (scale[:, None] * scale)
-        gram.diagonal().copy_(torch.tensor(self._squared, dtype=torch.float64))
-        return gram
+        return with_lengths(self._sketches.gram(), self._squared)
 
     def project(self, direction: Tensor) -> Tensor:
         """Estimated inner products with one direction."""
         check_shape(direction, self._size)
         sketched = self._sketches.project(self._sketch(direction.to(self._device, torch.float32)))
-        return sketched * self._scale(self._sketches.gram())
+        return sketched * to_length(self._sketches.gram(), self._squared)
 
     def combine(self, coefficients: Tensor) -> Tensor:
         """``coefficients @ G``, while the training runs again: in float64, one step after the other, as every set."""
@@ -118,9 +114,3 @@ class SketchGradientSet:
         if self._made is None:
             self._made = CountSketch(self._size, self._width, vector.device)
         return self._made(vector)
-
-    def _scale(self, estimate: Tensor) -> Tensor:
-        """What gives each sketch the length of its step; 0 for a sketch that vanished."""
-        exact = torch.tensor(self._squared, dtype=torch.float64)
-        estimated = estimate.diagonal()
-        return torch.where(estimated > 0, (exact / estimated).sqrt(), estimated)

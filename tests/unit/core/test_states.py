@@ -5,7 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.problems import same_bits
 
 import ecgr
 from ecgr.checkpoint import CLIENTS, load_checkpoint, save_checkpoint
@@ -14,6 +13,7 @@ from ecgr.errors import EnvironmentFault, IntegrityError
 from ecgr.record import Position
 from ecgr.simulation import Snapshot
 from ecgr.states import StatesOnDisk, remember
+from support.problems import same_bits
 
 POSITION = Position(0, "")
 
@@ -99,7 +99,7 @@ def test_a_damaged_state_sends_the_run_back_one_checkpoint(tmp_path: Path, damag
         newest.write_bytes(content)
     else:
         newest.unlink()
-    with pytest.raises(IntegrityError, match="client-0000000.round-0000002"):
+    with pytest.raises(IntegrityError, match=r"client-0000000\.round-0000002"):
         states[0]
     restored = load_checkpoint(directory)
     assert restored is not None
