@@ -48,8 +48,10 @@ def rows(quick: bool) -> Iterator[Row]:
             continue
         for store, (same, direction) in bounds.items():
             found = [compared(STORES[store], steps) for steps in sets]
-            note = f"{len(sets)} clients, T = {min(map(len, sets))} to {max(map(len, sets))}"
-            yield at_least(f"fidelity: kept steps in common, {store}, {model}", fmean(f[0] for f in found), same, note)
+            common = sum(f[0] * (len(steps) // 2) for f, steps in zip(found, sets, strict=True))
+            kept = sum(len(steps) // 2 for steps in sets)
+            note = f"{kept} kept steps of {len(sets)} clients, T = {min(map(len, sets))} to {max(map(len, sets))}"
+            yield at_least(f"fidelity: kept steps in common, {store}, {model}", common / kept, same, note)
             yield at_least(
                 f"fidelity: cosine of the update, {store}, {model}", fmean(f[1] for f in found), direction, note
             )

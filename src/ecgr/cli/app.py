@@ -12,6 +12,8 @@ from ecgr.cli.console import complain
 from ecgr.errors import EcgrError
 
 INTERRUPTED = 130
+USAGE_PROBLEM = typer.BadParameter.__mro__[2]
+"""Click's base of everything wrong with a command line; typer brings a click of its own or uses the installed one."""
 
 app = typer.Typer(
     name="ecgr",
@@ -65,7 +67,7 @@ def _explained(error: BaseException) -> tuple[list[str], int]:
     """What to say about an error, and the exit code."""
     if isinstance(error, EcgrError):
         return str(error).splitlines(), error.exit_code
-    if isinstance(error, typer.TyperException):
+    if isinstance(error, USAGE_PROBLEM):
         message = getattr(error, "format_message", error.__str__)()
         return [f"{message.rstrip('.')} (see `ecgr --help`)"], 2
     if isinstance(error, (KeyboardInterrupt, typer.Abort)):

@@ -19,6 +19,7 @@ from torch import Tensor
 from ecgr.algorithms import Contribution, Trace
 from ecgr.client import ClientResult, nonfinite
 from ecgr.flower.wire import ARRAYS, METRICS, REPORT, Order, reply_tensors, split_reply
+from ecgr.gradients import STORES
 from ecgr.workspace import Problem, batch_sizes
 
 FLOWER_ERRORS = {
@@ -39,8 +40,9 @@ REPORTED = {
     "train_loss": float,
     "seconds": float,
     "kept": list,
+    "store": str,
 }
-RESERVED = {"client", "examples", "steps", "train_loss", "accuracy", "seconds", "diagnostics"}
+RESERVED = {"client", "examples", "steps", "train_loss", "accuracy", "seconds", "diagnostics", "store"}
 MAX_METRICS = 64
 
 
@@ -82,6 +84,8 @@ def inspect(asked: Asked, message: Message | str) -> ClientResult:
     kept = values["kept"]
     if any(type(i) is not int or not 0 <= i < steps for i in kept) or len(set(kept)) < len(kept):
         raise Refusal("kept: not a choice among the steps")
+    if values["store"] and values["store"] not in STORES:
+        raise Refusal(f"report: there is no store {_shown(values['store'])}")
     expected = expected_tensors(asked, steps)
     tensors = _tensors(arrays, expected)
     for name, tensor in expected.items():
@@ -96,6 +100,7 @@ def inspect(asked: Asked, message: Message | str) -> ClientResult:
         seconds=values["seconds"],
         kept=tuple(kept),
         metrics=_metrics(metrics),
+        picked_store=values["store"] or None,
     )
     reason = nonfinite(result)
     if reason is not None:

@@ -1,7 +1,8 @@
 """Processes that we start and must not leave behind.
 
-Each gets a session of its own, so that a Ctrl-C at the terminal reaches us alone and we can stop it in order, with all
-that it has started; and each is told by the kernel to end if we are killed ourselves.
+Each gets a session of its own, so that a Ctrl-C at the terminal reaches us alone and we can stop it in order, and is
+told by the kernel to end if we are killed ourselves. What it starts in turn inherits a mark in its environment:
+Flower's processes start sessions of their own and outlive their parents, but they cannot take that off.
 """
 
 import os
@@ -9,14 +10,17 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from uuid import uuid4
 
 from ecgr.errors import EnvironmentFault
 
 GRACE_SECONDS = 10.0
+MARK = "ECGR_SERVICE"
 _TETHERED = """\
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, 15)  # PR_SET_PDEATHSIG, SIGTERM
@@ -43,6 +47,7 @@ class Service:
     log: Path
     starts: int = 0
     _process: "subprocess.Popen[bytes] | None" = field(default=None)
+    _mark: str = field(default_factory=lambda: uuid4().hex)
 
     def start(self) -> None:
         """Start it, after making sure that nothing of the last start is left."""
@@ -52,7 +57,7 @@ class Service:
             try:
                 self._process = subprocess.Popen(
                     _tethered(self.command),
-                    env=dict(self.environment),
+                    env={**self.environment, MARK: self._mark},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=log,
@@ -93,6 +98,12 @@ class Service:
         self._signal(signal.SIGKILL)
         self._process.wait()
         self._process = None
+        until = time.monotonic() + GRACE_SECONDS
+        while (left := marked(self._mark)) and time.monotonic() < until:
+            for pid in left:
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            time.sleep(0.02)
 
     def last_words(self, lines: int = 3) -> str:
         """The end of its output, on one line."""
@@ -104,6 +115,16 @@ class Service:
         assert self._process is not None
         with suppress(ProcessLookupError):
             os.killpg(self._process.pid, number)
+
+
+def marked(mark: str) -> list[int]:
+    """The processes that carry a mark in their environment, as Linux tells; elsewhere nobody can be found that way."""
+    sought, found = f"{MARK}={mark}".encode(), []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        with suppress(OSError):  # gone, or somebody else's
+            if sought in path.read_bytes().split(b"\0"):
+                found.append(int(path.parent.name))
+    return found
 
 
 def free_ports(count: int) -> list[int]:

@@ -93,6 +93,7 @@ def reply_records(order: Order, result: ClientResult, *, state_lost: bool) -> Re
             "train_loss": result.train_loss,
             "seconds": result.seconds,
             "kept": list(result.kept),
+            "store": result.picked_store or "",
         }
     )
     arrays = to_arrays(reply_tensors(result.contribution.payload, result.buffers))

@@ -1,0 +1,105 @@
+"""Rounds of FedAvg on random images in Flower's Ray simulation and in this one, in turn; seconds per round of each.
+
+Both train the same model on the same number of samples per client with the same batches, with two clients at a time on
+one thread each, and neither evaluates clients. Flower's first round (Ray's start) is left out, as is ours.
+"""
+
+import json
+import os
+import statistics
+import sys
+import time
+from typing import Any
+
+os.environ.setdefault("RAY_DISABLE_MEMORY_MONITOR", "1")
+os.environ.setdefault("RAY_DEDUP_LOGS", "0")
+
+import numpy as np
+import torch
+from flwr.app import ArrayRecord, Context, Message, MetricRecord, RecordDict
+from flwr.clientapp import ClientApp
+from flwr.server.grid import Grid
+from flwr.serverapp import ServerApp
+from flwr.serverapp.strategy import FedAvg
+from flwr.simulation import run_simulation
+from torch.nn.functional import cross_entropy
+
+from benchmarks.problems import problem
+from ecgr.engines import open_engine
+from ecgr.models import lenet
+from ecgr.simulation import play_round, start
+
+ROUNDS, BATCH, LR, MOMENTUM = 4, 128, 0.001, 0.9
+_data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+
+def client_data(client: int, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
+    """A client's images, normalised beforehand and kept in the process: Flower pays nothing for loading."""
+    if client not in _data:
+        generator = torch.Generator().manual_seed(client)
+        images = torch.randn(samples, 1, 28, 28, generator=generator).contiguous(memory_format=torch.channels_last)
+        _data[client] = images, torch.randint(0, 10, (samples,), generator=generator)
+    return _data[client]
+
+
+def client_app(samples: int) -> ClientApp:
+    app = ClientApp()
+
+    @app.train()
+    def train(message: Message, context: Context) -> Message:
+        torch.set_num_threads(1)
+        images, labels = client_data(int(context.node_config["partition-id"]), samples)
+        model: Any = lenet().to(memory_format=torch.channels_last)
+        model.load_state_dict(message.content["arrays"].to_torch_state_dict())
+        optimizer = torch.optim.SGD(model.parameters(), lr=LR, momentum=MOMENTUM)
+        for indices in torch.split(torch.randperm(samples), BATCH):
+            optimizer.zero_grad()
+            cross_entropy(model(images[indices]), labels[indices]).backward()
+            optimizer.step()
+        content = {
+            "arrays": ArrayRecord(model.state_dict()),
+            "metrics": MetricRecord({"num-examples": samples, "loss": 0.0}),
+        }
+        return Message(content=RecordDict(content), reply_to=message)
+
+    return app
+
+
+def flower_seconds(clients: int, samples: int) -> float:
+    moments: list[float] = []
+    server = ServerApp()
+
+    @server.main()
+    def main(grid: Grid, context: Context) -> None:
+        strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_available_nodes=clients)
+
+        def tick(rounds: int, arrays: ArrayRecord) -> MetricRecord:
+            moments.append(time.perf_counter())
+            return MetricRecord({"round": rounds})
+
+        strategy.start(grid=grid, initial_arrays=ArrayRecord(lenet().state_dict()), num_rounds=ROUNDS, evaluate_fn=tick)
+
+    resources = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}}
+    run_simulation(server, client_app(samples), num_supernodes=clients, backend_config=resources)
+    return statistics.median(np.diff(moments)[1:].tolist())
+
+
+def our_seconds(clients: int, samples: int) -> float:
+    changes = {"regulator__name": "none", "optimizer__lr": LR, "optimizer__momentum": MOMENTUM}
+    chosen = problem("lenet", samples=clients * samples, clients=clients, batch_size=BATCH, test=2, **changes)
+    seconds = []
+    with open_engine(chosen, workers=2) as engine:
+        snapshot = start(chosen)
+        for _ in range(ROUNDS):
+            began = time.perf_counter()
+            snapshot = play_round(chosen, engine, snapshot).snapshot
+            seconds.append(time.perf_counter() - began)
+    return statistics.median(seconds[1:])
+
+
+if __name__ == "__main__":
+    sizes = int(sys.argv[1]), int(sys.argv[2])
+    before = our_seconds(*sizes)
+    flower = flower_seconds(*sizes)
+    after = our_seconds(*sizes)
+    sys.stdout.write("\n" + json.dumps({"flower": flower, "ours": (before + after) / 2}) + "\n")
