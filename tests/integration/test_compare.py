@@ -10,6 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+
 from support.commands import ecgr, spawn
 
 SMALL = ["--set", "federation.rounds=2", "--set", "partition.clients=3"]
@@ -22,7 +23,7 @@ def stamps(directory: Path) -> dict[str, int]:
 @pytest.mark.slow
 def test_compare_ends_with_the_paired_table_and_redoes_only_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "comparison"
-    command = ["compare", "quickstart", "--seeds", "0,1,42", "--out", out, "--workers", "2", *SMALL]
+    command: list[str | Path] = ["compare", "quickstart", "--seeds", "0,1,42", "--out", out, "--workers", "2", *SMALL]
     first = ecgr(*command)
     assert first.returncode == 0, first.stderr
     assert "fedavg, ecgr" in first.stdout
@@ -73,7 +74,7 @@ def test_a_sweep_skips_what_is_finished_and_reports_what_failed(tmp_path: Path) 
     """The absurd learning rate gives NaN updates, so those runs lose their quorum (exit 6); the others finish."""
     file = tmp_path / "grid.toml"
     file.write_text(SWEEP)
-    command = ["sweep", file, "--out", tmp_path / "out", "--workers", "2"]
+    command: list[str | Path] = ["sweep", file, "--out", tmp_path / "out", "--workers", "2"]
     listed = ecgr(*command, "--dry-run")
     assert "4 runs, 4 to do" in listed.stdout
     assert not (tmp_path / "out").exists()
@@ -111,7 +112,7 @@ def test_bad_input_gives_one_line_and_writes_nothing(tmp_path: Path, arguments: 
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_state_that_the_same_command_continues(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = ["compare", "quickstart", "--seeds", "0", "--out", out, "--workers", "2"]
+    command: list[str | Path] = ["compare", "quickstart", "--seeds", "0", "--out", out, "--workers", "2"]
     command += ["--set", "federation.rounds=4", "--set", "partition.clients=3"]
     process = spawn(*command)
     try:

@@ -5,11 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from support.commands import ecgr
-from support.lc25000 import write_lc25000
 
 from ecgr.config import load, presets
 from ecgr.data import LC25000
+from support.commands import ecgr
+from support.lc25000 import write_lc25000
 
 pytestmark = pytest.mark.slow
 needs_images = pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="$ECGR_DATA names no folder of image sets")

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.commands import ecgr, rows_without_times, spawn
 
 from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
 from ecgr.record import RunRecord
 from ecgr.runner import locked, run
+from support.commands import ecgr, rows_without_times, spawn
 
 SETTINGS = [
     *("--set", "federation.rounds=6"),
@@ -55,7 +55,16 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
     uninterrupted: Path, tmp_path: Path, workers: int
 ) -> None:
     directory, rng = tmp_path / "run", np.random.default_rng(workers)
-    command = ["run", "quickstart", *SETTINGS, "--out", directory, "--resume", "--workers", str(workers)]
+    command: list[str | Path] = [
+        "run",
+        "quickstart",
+        *SETTINGS,
+        "--out",
+        directory,
+        "--resume",
+        "--workers",
+        str(workers),
+    ]
     for _ in range(KILLS):
         kill_at_a_random_moment(command, directory, rng)
     done = ecgr(*command)

@@ -3,6 +3,8 @@
 a is the sum of the kept steps, b that of the others, c = a + b, v = a + beta b, gamma = |c| / |v|, mu any vector.
 """
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -36,7 +38,7 @@ def test_the_monotonicity_lemma_has_a_counterexample() -> None:
         return float(u @ z / np.linalg.norm(u))
 
     values = [f(beta) for beta in np.linspace(0, 0.9, 10)]
-    assert all(later > earlier for earlier, later in zip(values, values[1:], strict=False))
+    assert all(later > earlier for earlier, later in pairwise(values))
     assert f(1.0) < f(0.9)
 
 
