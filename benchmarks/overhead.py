@@ -1,4 +1,8 @@
-"""What recording and regulation cost: their time as a share of a client's round, and whole rounds beside it."""
+"""What recording and regulation cost: their time as a share of a client's round, and whole rounds beside it.
+
+The share is one of processor time (one thread, so the same as of time on a quiet machine), which other processes on the
+machine do not disturb; whole rounds are timed by the clock.
+"""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,17 +21,17 @@ INSIDE = ("__enter__", "_after_step", "regulated")
 
 @contextmanager
 def stopwatch() -> Iterator[list[float]]:
-    """Collects the seconds spent inside the recorder."""
+    """Collects the seconds of processor time spent inside the recorder."""
     spent: list[float] = []
     originals = {name: getattr(Recorder, name) for name in INSIDE}
 
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            began = time.perf_counter()
+            began = time.process_time()
             try:
                 return original(*args, **kwargs)
             finally:
-                spent.append(time.perf_counter() - began)
+                spent.append(time.process_time() - began)
 
         return call
 
@@ -53,9 +57,9 @@ def rows(quick: bool) -> Iterator[Row]:
 
         def regulated(job: Any = job, space: Workspace = spaces["ecgr"], shares: list[float] = shares) -> None:
             with stopwatch() as spent:
-                began = time.perf_counter()
+                began = time.process_time()
                 train_client(job, space)
-                shares.append(sum(spent) / (time.perf_counter() - began))
+                shares.append(sum(spent) / (time.process_time() - began))
 
         def plain(job: Any = job, space: Workspace = spaces["none"]) -> None:
             train_client(job, space)

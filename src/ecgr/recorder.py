@@ -136,6 +136,7 @@ class Recorder:
         self._start = self.spec.flatten(self._tensors) if self._given_start is None else self._given_start
         self._last = self._start.clone()
         self._pieces = list(self.spec.views(self._last))
+        self._spare: Tensor | None = None
         self._store = self._new_store()
         replays = isinstance(self._store, SketchGradientSet) and self._run_again is not None
         self._beginning = Beginning.of(self._model, self._optimizer) if replays else None
@@ -208,26 +209,26 @@ class Recorder:
         return flat.mul_(norm(self.plain) / length) if length > 0 else flat
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        """Write ``last - now`` straight into the store's next row, or into ``last`` for a store that encodes it."""
+        """Give the store ``last - now``: written straight into its next row, or handed over where it is encoded."""
         with torch.no_grad():
             row = self._store.new_row(self._last.device)
             if row is None:
                 self._store.append(self._displacement())
-            else:
-                self._subtract(list(self.spec.views(row)))
-            self._follow()
+                torch._foreach_copy_(self._pieces, self._tensors)
+                return
+            if self._spare is None:
+                self._spare = torch.empty_like(self._last)
+                self._spare_pieces = list(self.spec.views(self._spare))
+            torch._foreach_copy_(self._spare_pieces, self._tensors)
+            torch.sub(self._last, self._spare, out=row)
+            self._last, self._spare = self._spare, self._last
+            self._pieces, self._spare_pieces = self._spare_pieces, self._pieces
 
     def _displacement(self) -> Tensor:
-        self._subtract(self._pieces)
-        return self._last
-
-    def _subtract(self, into: Sequence[Tensor]) -> None:
-        for piece, last, tensor in zip(into, self._pieces, self._tensors, strict=True):
-            torch.sub(last, tensor.detach().to(last.device, torch.float32), out=piece)
-
-    def _follow(self) -> None:
+        """``last - now``, in the place of ``last``: no second vector of this size is needed."""
         for last, tensor in zip(self._pieces, self._tensors, strict=True):
-            last.copy_(tensor)
+            last.sub_(tensor.detach().to(last.device, torch.float32))
+        return self._last
 
     def _replay(self, visit: Visit) -> None:
         """Train once more from the start, show every displacement to ``visit``, and end where training ended."""
@@ -237,7 +238,7 @@ class Recorder:
         def after_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             with torch.no_grad():
                 visit(self._displacement())
-                self._follow()
+                torch._foreach_copy_(self._pieces, self._tensors)
 
         with torch.random.fork_rng(devices=range(len(self._beginning.cuda_generators))):
             with torch.no_grad():

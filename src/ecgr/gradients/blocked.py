@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 COLUMNS_PER_BLOCK = 8192  # a multiple of every block that a store encodes together
-ROWS_PER_TILE = 64  # products of tiles this size run at full speed, and leave out almost half of a symmetric matrix
+ROWS_PER_STRIP = 32  # of the lower triangle in one product: narrow enough to leave out almost half of the work
 ROWS_AT_ONCE = 8  # of float64 in `combine`: half a megabyte, which stays in the cache
 CHEAP_PRODUCT = 2**26  # multiply-adds; up to here (some 5 ms) a float64 product costs nothing that anybody notices
 
@@ -54,7 +54,7 @@ class BlockedSet(ABC):
         for start, stop in self._blocks():
             tiles = [tile.double() if exact else tile for tile in self._tiles(start, stop)]
             _add_products(total, tiles)
-        return (total.triu() + total.triu(1).T).cpu()
+        return (total.tril() + total.tril(-1).T).cpu()
 
     def project(self, direction: Tensor) -> Tensor:
         """Inner products with one direction, (T,), float64 on the CPU."""
@@ -94,14 +94,17 @@ class BlockedSet(ABC):
 
 
 def _add_products(total: Tensor, tiles: list[Tensor]) -> None:
-    """Add the products of all pairs of tiles to the upper triangle of ``total``."""
-    top = 0
-    for i, rows in enumerate(tiles):
-        left = top
-        for columns in tiles[i:]:
-            total[top : top + len(rows), left : left + len(columns)] += rows @ columns.T
-            left += len(columns)
-        top += len(rows)
+    """Add the products of all pairs of rows to the lower triangle of ``total``, strip by strip of columns."""
+    left = 0
+    for i, tile in enumerate(tiles):
+        for first in range(0, len(tile), ROWS_PER_STRIP):
+            strip = tile[first : first + ROWS_PER_STRIP]
+            columns, top = slice(left + first, left + first + len(strip)), left
+            for below in (tile[first:], *tiles[i + 1 :]):
+                top = max(top, columns.start)
+                total[top : top + len(below), columns] += below @ strip.T
+                top += len(below)
+        left += len(tile)
 
 
 def check_shape(vector: Tensor, size: int) -> None:

@@ -1,15 +1,25 @@
 """Displacements in memory as float32: exact, and T x d x 4 bytes large."""
 
+import weakref
+
 import torch
 from torch import Tensor
 
 from ecgr.gradients import blocked
-from ecgr.gradients.blocked import ROWS_PER_TILE, BlockedSet
+from ecgr.gradients.blocked import BlockedSet
 from ecgr.gradients.protocol import Replay
 
 ROWS_PER_CHUNK = 32
+SPARE_NUMBERS = 2**24
 COLUMNS_PER_BLOCK = blocked.COLUMNS_PER_BLOCK
 CHEAP_PRODUCT = blocked.CHEAP_PRODUCT
+
+_spare: list[Tensor] = []
+"""The memory of the last set that is gone, at most 64 MB: touching fresh memory costs more than all the arithmetic."""
+
+
+def _give_back(memory: Tensor) -> None:
+    _spare[:] = [memory]
 
 
 class DenseGradientSet(BlockedSet):
@@ -27,6 +37,7 @@ class DenseGradientSet(BlockedSet):
         super().__init__(size)
         self._expected = steps or 0
         self._chunks: list[Tensor] = []
+        self._rows: list[Tensor] = []  # of all chunks, one by one: made together, because a step must not wait for it
 
     def new_row(self, device: torch.device) -> Tensor | None:
         """One more row, for the caller to fill."""
@@ -40,20 +51,25 @@ class DenseGradientSet(BlockedSet):
 
     def _next(self) -> Tensor:
         """The row after the last one; taken once the length says so."""
-        held = sum(len(chunk) for chunk in self._chunks)
+        held = len(self._rows)
         if self._length == held:
-            rows = self._expected - held if self._expected > held else ROWS_PER_CHUNK
-            self._chunks.append(self._allocate(rows))
-            held += rows
-        return self._chunks[-1][self._length - held]  # counted from the end
+            chunk = self._allocate(self._expected - held if self._expected > held else ROWS_PER_CHUNK)
+            self._chunks.append(chunk)
+            self._rows += chunk.unbind()
+        return self._rows[self._length]
 
     def _allocate(self, rows: int) -> Tensor:
-        return torch.empty(rows, self._size, device=self._device)
+        if self._device.type != "cpu" or rows * self._size > SPARE_NUMBERS:
+            return torch.empty(rows, self._size, device=self._device)
+        memory = _spare.pop() if _spare else torch.empty(0)
+        if memory.numel() < rows * self._size:
+            memory = torch.empty(rows * self._size)
+        weakref.finalize(self, _give_back, memory).atexit = False
+        return memory[: rows * self._size].view(rows, self._size)
 
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
-        tiles: list[Tensor] = []
-        left = self._length
+        tiles, left = [], self._length
         for chunk in self._chunks:
-            tiles += torch.split(chunk[:left, start:stop], ROWS_PER_TILE)
+            tiles.append(chunk[:left, start:stop])
             left -= len(chunk)
         return tiles
