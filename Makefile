@@ -32,8 +32,9 @@ check: lint test  ## everything that has to be green
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
 	@$(BIN)/ecgr bench
 
-soak: $(STAMP)  ## the kill tests, for longer
+soak: $(STAMP)  ## the kill tests, for longer, and those of a real federation
 	@ECGR_KILLS=20 $(BIN)/pytest tests/integration/test_resume.py tests/integration/test_checkpoint.py
+	@$(BIN)/pytest -m soak
 
 clean:  ## remove the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

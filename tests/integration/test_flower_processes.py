@@ -138,6 +138,7 @@ def test_a_federation_gives_the_weights_of_a_run_and_leaves_no_process(
     assert not (tmp_path / "run" / ".federation").exists()
 
 
+@pytest.mark.soak
 def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> None:
     """A ClientApp in round 2, the ServerApp in 3, the SuperLink in 4, a SuperNode in 5."""
     running = start(5, "--deadline", "100", "--keep")
@@ -167,6 +168,7 @@ def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> 
     assert all(same_bits(final[name], expected[name]) for name in final)
 
 
+@pytest.mark.soak
 def test_ctrl_c_stops_everything_resume_goes_on_and_a_sites_trouble_stays_there(
     start: Callable[..., Running], tmp_path: Path
 ) -> None:

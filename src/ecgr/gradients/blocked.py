@@ -18,7 +18,7 @@ from torch import Tensor
 
 COLUMNS_PER_BLOCK = 8192  # a multiple of every block that a store encodes together
 ROWS_PER_STRIP = 32  # of the lower triangle in one product: narrow enough to leave out almost half of the work
-ROWS_AT_ONCE = 8  # of float64 in `combine`: half a megabyte, which stays in the cache
+ROWS_AT_ONCE = 8  # of float64 in `combine`: a megabyte, which stays in the cache
 CHEAP_PRODUCT = 2**26  # multiply-adds; up to here (some 5 ms) a float64 product costs nothing that anybody notices
 
 
@@ -69,7 +69,7 @@ class BlockedSet(ABC):
         """``coefficients @ G``, (d,), float32: summed in float64, one step after the other, then rounded once."""
         weights = checked_weights(coefficients, self._length).to(self._device)
         result = torch.empty(self._size, device=self._device)
-        for start, stop in self._blocks():
+        for start, stop in self._blocks(wider=2):
             total = torch.zeros(stop - start, dtype=torch.float64, device=self._device)
             first = 0
             for tile in self._tiles(start, stop):
@@ -88,9 +88,10 @@ class BlockedSet(ABC):
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
         """All rows in order, columns ``start`` to ``stop``, as float32 tiles on the device that computes."""
 
-    def _blocks(self) -> Iterator[tuple[int, int]]:
-        for start in range(0, self._size, self.columns_per_block):
-            yield start, min(start + self.columns_per_block, self._size)
+    def _blocks(self, wider: int = 1) -> Iterator[tuple[int, int]]:
+        columns = wider * self.columns_per_block
+        for start in range(0, self._size, columns):
+            yield start, min(start + columns, self._size)
 
 
 def _add_products(total: Tensor, tiles: list[Tensor]) -> None:
