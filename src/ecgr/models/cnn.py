@@ -18,9 +18,7 @@ def cnn(*, channels: int = 3, classes: int = 10, width: Annotated[float, Field(g
     1167872
     """
     nn = torch.nn
-    stem, *blocks = (
-        [max(1, round(width * n)) for n in block] for block in ([32], [64], [128, 128], [256, 256])
-    )
+    stem, *blocks = ([max(1, round(width * n)) for n in block] for block in ([32], [64], [128, 128], [256, 256]))
     layers: OrderedDict[str, Module] = OrderedDict(
         stem=nn.Sequential(nn.Conv2d(channels, stem[0], kernel_size=3, padding=1), nn.ReLU())
     )
