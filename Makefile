@@ -19,7 +19,7 @@ demo: $(STAMP)  ## does regulation help on a small real problem? a table and a r
 	@$(BIN)/ecgr compare quickstart --workers 2 --out runs/demo
 
 test: $(STAMP)  ## the whole suite
-	@$(BIN)/pytest --numprocesses 2
+	@$(BIN)/pytest --numprocesses 2 --dist worksteal
 
 lint: $(STAMP)  ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check .

@@ -86,6 +86,7 @@ class BareLoop:
             ours, theirs = context.Pipe()
             process = context.Process(target=work, args=(theirs, problem, share, slice(start, stop)), daemon=True)
             process.start()
+            theirs.close()  # so that the end of the process ends the pipe
             self._pipes.append(ours)
             self._processes.append(process)
 

@@ -120,6 +120,7 @@ def nothing_is_left(running: Running) -> bool:
     return not [process for process in left if alive(process)]
 
 
+@pytest.mark.soak
 def test_a_federation_gives_the_weights_of_a_run_and_leaves_no_process(
     start: Callable[..., Running], tmp_path: Path
 ) -> None:

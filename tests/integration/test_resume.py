@@ -18,7 +18,7 @@ SETTINGS = [
     *("--set", "algorithm.name=scaffold"),
     *("--set", "federation.participation=0.5"),
 ]
-KILLS = int(os.environ.get("ECGR_KILLS", "4"))
+KILLS = int(os.environ.get("ECGR_KILLS", "3"))
 
 
 @pytest.fixture(scope="module")
