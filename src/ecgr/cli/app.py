@@ -7,7 +7,7 @@ from typing import Annotated, NoReturn
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import data, federating, listing, reporting, running, sweeping
+from ecgr.cli import benching, data, federating, listing, reporting, running, sweeping
 from ecgr.cli.console import complain
 from ecgr.errors import EcgrError
 
@@ -30,6 +30,7 @@ app.command("figures")(reporting.figures_command)
 app.command("partition")(data.partition_command)
 app.add_typer(data.data_app, name="data")
 app.add_typer(federating.federate_app, name="federate")
+app.command("bench")(benching.bench_command)
 app.command("list")(listing.list_command)
 
 
