@@ -21,6 +21,7 @@ from ecgr.components import State
 from ecgr.diagnostics import Vectors, cosine
 from ecgr.geometry import Regulation
 from ecgr.gradients import EXACT, check_room
+from ecgr.gradients.room import BYTES_PER_NUMBER
 from ecgr.recorder import Recorder
 from ecgr.regulators import Plain
 from ecgr.streams import stream, torch_seed
@@ -125,9 +126,9 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
     )
     if recorder is not None and regulation is not None:
         picked = recorder.store if experiment.run.store == "auto" else None
-        result = replace(
-            result, kept=regulation.kept, metrics={**result.metrics, **regulation.metrics}, picked_store=picked
-        )
+        memory = BYTES_PER_NUMBER.get(recorder.store, 0.0) * spec.size * steps
+        metrics = {**result.metrics, **regulation.metrics, "steps_memory": memory}
+        result = replace(result, kept=regulation.kept, metrics=metrics, picked_store=picked)
         if experiment.run.step_control == "match_plain":
             unregulated = experiment.algorithm.finish(replace(trace, update=plain), server, own)[1]
             result = replace(result, plain=Contribution(job.client, examples, _to(unregulated, "cpu")))

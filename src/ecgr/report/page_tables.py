@@ -64,7 +64,7 @@ def cost_table(groups: Sequence[Group], baseline: str = "none") -> Table:
         rows.append(row)
     return table(
         "Medians over rounds and seeds; overhead is against the baseline's median seconds; the last bytes are of a run",
-        [*headings, *(["peak memory#"] if measured else [])],
+        [*headings, *(["memory for steps#"] if measured else [])],
         rows,
     )
 
