@@ -34,9 +34,13 @@ from ecgr.engines import open_engine
 from ecgr.models import lenet
 from ecgr.simulation import play_round, start
 
-ROUNDS, BATCH, LR, MOMENTUM = 3, 128, 0.001, 0.9
+BATCH, LR, MOMENTUM = 128, 0.001, 0.9
 TEST_SHARE = 5
 _data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+
+def rounds(clients: int) -> int:
+    return 2 if clients > 50 else 4
 
 
 def client_data(client: int, samples: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -107,11 +111,13 @@ def flower_seconds(clients: int, samples: int, tuned: bool) -> float:
     def main(grid: Grid, context: Context) -> None:
         strategy = FedAvg(min_available_nodes=clients)
 
-        def tick(rounds: int, arrays: ArrayRecord) -> MetricRecord:
+        def tick(number: int, arrays: ArrayRecord) -> MetricRecord:
             moments.append(time.perf_counter())
-            return MetricRecord({"round": rounds})
+            return MetricRecord({"round": number})
 
-        strategy.start(grid=grid, initial_arrays=ArrayRecord(lenet().state_dict()), num_rounds=ROUNDS, evaluate_fn=tick)
+        strategy.start(
+            grid=grid, initial_arrays=ArrayRecord(lenet().state_dict()), num_rounds=rounds(clients), evaluate_fn=tick
+        )
 
     two_at_a_time = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}}
     app = client_app(samples, tuned)
@@ -126,7 +132,7 @@ def our_seconds(clients: int, samples: int) -> float:
     seconds = []
     with open_engine(chosen, workers=2) as engine:
         snapshot = start(chosen)
-        for _ in range(ROUNDS):
+        for _ in range(rounds(clients)):
             began = time.perf_counter()
             snapshot = play_round(chosen, engine, snapshot).snapshot
             seconds.append(time.perf_counter() - began)

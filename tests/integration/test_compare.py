@@ -113,7 +113,7 @@ def test_bad_input_gives_one_line_and_writes_nothing(tmp_path: Path, arguments: 
 def test_ctrl_c_leaves_a_state_that_the_same_command_continues(tmp_path: Path) -> None:
     out = tmp_path / "out"
     command: list[str | Path] = ["compare", "quickstart", "--seeds", "0", "--out", out, "--workers", "2"]
-    command += ["--set", "federation.rounds=4", "--set", "partition.clients=3"]
+    command += ["--set", "federation.rounds=8", "--set", "partition.clients=3"]
     process = spawn(*command)
     try:
         while process.poll() is None and not list(out.glob("runs/*/checkpoint/*.manifest")):

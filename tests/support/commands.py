@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -22,13 +23,17 @@ def ecgr(*arguments: str | Path, **extra: str) -> subprocess.CompletedProcess[st
 
 
 def spawn(*arguments: str | Path) -> "subprocess.Popen[bytes]":
-    """Start `ecgr` in a process group of its own, so that all of it can be killed."""
+    """Start `ecgr` in a process group of its own, so that all of it can be killed.
+
+    A shell's background jobs ignore Ctrl-C and hand that down; here it has to work wherever the tests were started.
+    """
     return subprocess.Popen(
         [ECGR, *map(str, arguments)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         env=environment(),
         start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - tests start no threads
     )
 
 
