@@ -138,14 +138,18 @@ def test_the_policy_stops_what_would_ask(page: Any) -> None:
     page.get_log("browser")
 
 
-def test_it_draws_in_under_three_seconds(browser: Any, runs: Path) -> None:
-    times = []
-    for _ in range(4):  # other work on the machine makes single times unsteady
-        opened(browser, runs / "report.html")
+def drawing_times(browser: Any, path: Path) -> list[float]:
+    """Milliseconds until the page has drawn, up to four times, until one is under three seconds."""
+    times: list[float] = []
+    while len(times) < 4 and not any(time < 3000 for time in times):
+        opened(browser, path)
         times.append(run_script(browser, "performance.getEntriesByName('drawn')[0].startTime"))
-        if times[-1] < 3000:
-            break
-    assert min(times) < 3000
+    return times
+
+
+@pytest.mark.soak  # a wall-clock bound: it means something only with nothing else running
+def test_it_draws_in_under_three_seconds(browser: Any, runs: Path) -> None:
+    assert min(drawing_times(browser, runs / "report.html")) < 3000
 
 
 def test_the_scene_turns(page: Any) -> None:
@@ -321,15 +325,18 @@ def test_hostile_names_add_no_element_and_no_attribute(browser: Any, tmp_path: P
         assert shown(number) in pages["hostile"][1]
 
 
-def test_a_page_of_forty_long_runs_draws(browser: Any, tmp_path: Path) -> None:
+def forty_long_runs(folder: Path) -> Path:
     for algorithm in ("fedavg", "fedprox", "fednova", "scaffold"):
-        write_comparison_runs(tmp_path / algorithm, seeds=5, algorithm=algorithm, rounds=100, clients=10, steps=40)
-    path = write_report(find_runs([tmp_path]), tmp_path / "report.html")
-    times = []
-    for _ in range(4):
-        opened(browser, path)
-        times.append(run_script(browser, "performance.getEntriesByName('drawn')[0].startTime"))
-        if times[-1] < 3000:
-            break
-    assert min(times) < 3000
+        write_comparison_runs(folder / algorithm, seeds=5, algorithm=algorithm, rounds=100, clients=10, steps=40)
+    return write_report(find_runs([folder]), folder / "report.html")
+
+
+def test_a_page_of_forty_long_runs_draws(browser: Any, tmp_path: Path) -> None:
+    opened(browser, forty_long_runs(tmp_path))
+    assert run_script(browser, "performance.getEntriesByName('drawn').length") == 1
     assert errors(browser) == []
+
+
+@pytest.mark.soak  # likewise
+def test_a_page_of_forty_long_runs_draws_in_under_three_seconds(browser: Any, tmp_path: Path) -> None:
+    assert min(drawing_times(browser, forty_long_runs(tmp_path))) < 3000
