@@ -9,8 +9,9 @@ from ecgr.streams import stream
 
 
 def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
-    """The stratified share of ``dataset`` that ``data.fraction`` asks for."""
-    return stratified(dataset, experiment.data.fraction, stream(experiment.run.seed, "fraction"))
+    """The stratified share of ``dataset`` that ``data.fraction`` and ``data.test_fraction`` ask for."""
+    settings = experiment.data
+    return stratified(dataset, settings.fraction, stream(experiment.run.seed, "fraction"), settings.test_fraction)
 
 
 def deal(experiment: Experiment, dataset: Dataset) -> Partition:

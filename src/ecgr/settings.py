@@ -31,6 +31,7 @@ class DataSettings:
     """``[data]`` besides what the data set itself takes."""
 
     fraction: PositiveFraction = 1.0
+    test_fraction: PositiveFraction | None = None
 
 
 @component

@@ -118,24 +118,51 @@ def _ready() -> bool:
 def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Iterator[Experiment]:
     """The experiments of a sweep file: an experiment, optionally on a ``base``, times the lists of its ``[grid]``.
 
+    With ``[[part]]`` tables the file is several such sweeps; what stands outside of them holds for each, and a part's
+    own ``base``, sections and ``grid`` go before it.
+
     >>> swept = grid({"grid": {"run.seed": [0, 1], "regulator": {"beta": [0.0, 0.5]}}})
     >>> [(e.run.seed, e.regulator.beta) for e in swept]
     [(0, 0.0), (0, 0.5), (1, 0.0), (1, 0.5)]
+    >>> swept = grid({"grid": {"run.seed": [0]}, "part": [{"data": {"name": "digits"}}, {"grid": {"run.seed": [1, 2]}}]})
+    >>> [e.run.seed for e in swept]
+    [0, 1, 2]
     """
     raw = read(source)
-    axes = _axes(raw.pop("grid", None), str(source) if not isinstance(source, Mapping) else "sweep")
-    base = raw.pop("base", None)
-    if base is not None:
-        if not isinstance(base, str):
-            raise ConfigError(f"base: {base!r} does not fit; give a preset's name or a file")
-        raw = override(read(base), {f"{s}.{k}": v for s, values in raw.items() for k, v in dict(values).items()})
+    where = str(source) if not isinstance(source, Mapping) else "sweep"
+    parts = raw.pop("part", [{}])
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, Mapping) for part in parts):
+        raise ConfigError(f"{where}: part: {parts!r} does not fit; give [[part]] tables")
+    for part in parts:
+        yield from _part(raw, part, where, overrides or {})
+
+
+def _part(
+    common: Mapping[str, Any], part: Mapping[str, Any], where: str, overrides: Mapping[str, Any]
+) -> Iterator[Experiment]:
+    """One part of a sweep file on what it shares with the others."""
+    axes = {**_axes(common.get("grid", {}), where), **_axes(part.get("grid", {}), where)}
+    if not axes:
+        raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
+    base = part.get("base", common.get("base"))
+    if base is not None and not isinstance(base, str):
+        raise ConfigError(f"base: {base!r} does not fit; give a preset's name or a file")
+    raw = {} if base is None else read(base)
+    for sections in (common, part):
+        own = {section: values for section, values in sections.items() if section not in {"base", "grid"}}
+        unfit = next((section for section, values in own.items() if not isinstance(values, Mapping)), None)
+        if unfit is not None:
+            raise ConfigError(f"{where}: {unfit}: must be a section with keys, as in [{unfit}], not {own[unfit]!r}")
+        raw = override(
+            raw, {f"{section}.{key}": value for section, values in own.items() for key, value in values.items()}
+        )
     for values in product(*axes.values()):
-        yield Experiment.from_dict(override(raw, {**(overrides or {}), **dict(zip(axes, values, strict=True))}))
+        yield Experiment.from_dict(override(raw, {**overrides, **dict(zip(axes, values, strict=True))}))
 
 
 def _axes(raw: Any, where: str) -> dict[str, list[Any]]:
     """The grid's dotted keys and their lists, written flat or nested."""
-    if not isinstance(raw, Mapping) or not raw:
+    if not isinstance(raw, Mapping):
         raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
     axes: dict[str, list[Any]] = {}
     for key, value in raw.items():

@@ -7,6 +7,7 @@ A record is the label (for CIFAR-100 the coarse one, then the fine one) and 3,07
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -41,6 +42,7 @@ class Cifar10:
     """50,000 + 10,000 photographs of 10 kinds of things, 32x32 in colour."""
 
     root: str | None = None
+    image_size: Literal[32, 16, 8] = 32
 
     def folder(self) -> Path:
         """Where the files are."""
@@ -56,7 +58,7 @@ class Cifar10:
 
     def _read(self) -> tuple[Dataset, Report]:
         mean, std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-        return read_set("cifar10", self.folder(), classes=10, mean=mean, std=std)
+        return read_set("cifar10", self.folder(), classes=10, mean=mean, std=std, size=self.image_size)
 
 
 @component
@@ -64,6 +66,7 @@ class Cifar100:
     """50,000 + 10,000 photographs of 100 kinds of things, 32x32 in colour."""
 
     root: str | None = None
+    image_size: Literal[32, 16, 8] = 32
 
     def folder(self) -> Path:
         """Where the files are."""
@@ -79,11 +82,11 @@ class Cifar100:
 
     def _read(self) -> tuple[Dataset, Report]:
         half = (0.5, 0.5, 0.5)
-        return read_set("cifar100", self.folder(), classes=100, mean=half, std=half)
+        return read_set("cifar100", self.folder(), classes=100, mean=half, std=half, size=self.image_size)
 
 
 def read_set(
-    name: str, folder: Path, classes: int, mean: tuple[float, ...], std: tuple[float, ...]
+    name: str, folder: Path, classes: int, mean: tuple[float, ...], std: tuple[float, ...], size: int = 32
 ) -> tuple[Dataset, Report]:
     """The batches of ``folder`` as a data set, and how they compare with the official ones."""
     layout = next(layout for layout in LAYOUTS[name] if layout.folder == folder.name)
@@ -97,7 +100,7 @@ def read_set(
             check_labels(path, batch_labels, classes)
             images.append(batch_images)
             labels.append(batch_labels)
-        return Split(_joined(images), np.concatenate(labels))
+        return Split(shrunk(_joined(images), size), np.concatenate(labels))
 
     train, test = split(layout.train), split((layout.test,))
     report = assess(name, OFFICIAL[name], digests, len(train), len(test))
@@ -105,7 +108,24 @@ def read_set(
     if len(names) != classes or len(set(names)) != classes:
         raise DataError(f"{folder / layout.names}: {len(set(names))} different class names, {classes} were expected")
     files = {file: digest.sha256 for file, digest in (*digests.items(), (layout.names, names_digest))}
-    return Dataset(train, test, tuple(names), mean, std, files, report.notes), report
+    notes = report.notes if size == 32 else (*report.notes, f"images averaged down from 32x32 to {size}x{size}")
+    return Dataset(train, test, tuple(names), mean, std, files, notes), report
+
+
+def shrunk(images: Images, size: int) -> Images:
+    """Images of ``size`` x ``size``, each pixel the rounded mean of the square it covers.
+
+    >>> shrunk(np.array([[[[0, 2], [4, 6]]]], dtype=np.uint8), 1).tolist()
+    [[[[3]]]]
+    """
+    count, channels, side, _ = images.shape
+    if size == side:
+        return images
+    block = side // size
+    squares = images.reshape(count, channels, size, block, size, block)
+    totals = squares.sum(axis=(3, 5), dtype=np.uint32)
+    smaller: Images = ((totals + block * block // 2) // (block * block)).astype(np.uint8)
+    return smaller
 
 
 def _folder(name: str, root: str | None) -> Path:

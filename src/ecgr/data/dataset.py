@@ -133,23 +133,32 @@ def check_labels(where: str | PathLike[str], labels: NDArray[np.integer], classe
         raise DataError(f"{where}: label {labels[wrong[0]]} at index {wrong[0]}; labels go from 0 to {classes - 1}")
 
 
-def stratified(dataset: Dataset, fraction: float, rng: np.random.Generator) -> Dataset:
-    """A share of the training and test images with the class proportions kept, at least one image a class."""
-    if not 0 < fraction <= 1:
-        raise ConfigError(f"data.fraction: {fraction} is not in (0, 1]")
-    if fraction == 1:
+def stratified(
+    dataset: Dataset, fraction: float, rng: np.random.Generator, test_fraction: float | None = None
+) -> Dataset:
+    """A share of the training and test images with the class proportions kept, at least one image a class.
+
+    Of the test images the same share as of the training images, unless ``test_fraction`` says another.
+    """
+    of_test = fraction if test_fraction is None else test_fraction
+    for key, value in (("fraction", fraction), ("test_fraction", of_test)):
+        if not 0 < value <= 1:
+            raise ConfigError(f"data.{key}: {value} is not in (0, 1]")
+    if fraction == of_test == 1:
         return dataset
 
-    def share(split: Split) -> Split:
+    def share(split: Split, fraction: float) -> Split:
+        if fraction == 1:
+            return split
         chosen = []
         for label in np.unique(split.labels):
             members = np.flatnonzero(split.labels == label)
             chosen.append(rng.permutation(members)[: max(1, round(len(members) * fraction))])
         return split.take(np.sort(np.concatenate(chosen)))
 
-    train, test = share(dataset.train), share(dataset.test)
+    train, test = share(dataset.train, fraction), share(dataset.test, of_test)
     note = (
-        f"fraction {fraction}: {len(train)} of {len(dataset.train)} training"
+        f"fraction {fraction}{'' if test_fraction is None else f', of the test images {of_test}'}: {len(train)} of {len(dataset.train)} training"
         f" and {len(test)} of {len(dataset.test)} test images"
     )
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))
