@@ -19,11 +19,13 @@ from torch.optim import Optimizer
 from ecgr.algorithms import Contribution, Trace
 from ecgr.components import State
 from ecgr.diagnostics import Vectors, cosine
+from ecgr.followers import RecorderWithFollowers
 from ecgr.geometry import Regulation
 from ecgr.gradients import EXACT, check_room
 from ecgr.gradients.room import BYTES_PER_NUMBER
-from ecgr.recorder import Recorder
+from ecgr.recorder import Recorder, Update
 from ecgr.regulators import Plain
+from ecgr.running_statistics import forgotten, statistics_momentum
 from ecgr.streams import stream, torch_seed
 from ecgr.vectors import ParamSpec, read_buffers, write_buffers
 from ecgr.workspace import Problem, Workspace, batch_sizes, build_model
@@ -94,9 +96,10 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
             torch.manual_seed(torch_seed(experiment.run.seed, "client", job.round_index, job.client))
             return _local_epochs(job, workspace, optimizer)
 
-    def record(store: str) -> Recorder:
+    def record(store: str) -> Recorder | RecorderWithFollowers:
         expected = local_steps(workspace.problem, job.client)
-        return Recorder(model, optimizer, store=store, spec=spec, steps=expected, start=start, replay=train)
+        make = RecorderWithFollowers if workspace.statistics_follow else Recorder
+        return make(model, optimizer, store=store, spec=spec, steps=expected, start=start, replay=train)
 
     recording = not isinstance(experiment.regulator, Plain)
     recorder = record(experiment.run.store) if recording else None
@@ -132,16 +135,14 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
         if experiment.run.step_control == "match_plain":
             unregulated = experiment.algorithm.finish(replace(trace, update=plain), server, own)[1]
             result = replace(result, plain=Contribution(job.client, examples, _to(unregulated, "cpu")))
+    followed = regulation if workspace.statistics_follow else None
+    result = replace(result, metrics={**result.metrics, **_forgetting(workspace, followed, steps)})
     if experiment.run.diagnostics:
         known = exact or recorder
         kept = None if known is None else known.sum_of(result.kept).cpu()
         result = replace(result, vectors=Vectors(kept, plain.cpu(), update.cpu()))
     if exact is not None:
-        truth = exact.regulated(experiment.regulator)
-        fidelity = {
-            "kept_overlap": overlap(result.kept, truth.regulation.kept),
-            "update_cosine": cosine(update.double(), truth.flat.double()),
-        }
+        fidelity = _fidelity(result.kept, update, exact.regulated(experiment.regulator))
         result = replace(result, metrics={**result.metrics, **fidelity})
     return result, _to(state, "cpu")
 
@@ -189,6 +190,22 @@ def check_store(problem: Problem, workers: int) -> None:
     longest = max(range(len(clients)), key=lambda client: len(clients[client]))
     sets = min(workers, sum(len(own) > 0 for own in clients))
     check_room(experiment.run.store, size, local_steps(problem, longest), sets, problem.device)
+
+
+def _forgetting(workspace: Workspace, regulation: Regulation | None, steps: int) -> dict[str, float]:
+    """For models with BatchNorm: how much of the old statistics the upload takes away."""
+    momentum = statistics_momentum(workspace.model)
+    if momentum is None:
+        return {}
+    return {"forgotten": forgotten(torch.ones(steps) if regulation is None else regulation.coefficients, momentum)}
+
+
+def _fidelity(kept: Sequence[int], update: Tensor, truth: Update) -> dict[str, float]:
+    """How near a store that answers with an error comes to the exact answer."""
+    return {
+        "kept_overlap": overlap(kept, truth.regulation.kept),
+        "update_cosine": cosine(update.double(), truth.flat.double()),
+    }
 
 
 def overlap(kept: Sequence[int], truth: Sequence[int]) -> float:

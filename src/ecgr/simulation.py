@@ -22,6 +22,7 @@ from ecgr.errors import EnvironmentFault, QuorumLost
 from ecgr.evaluation import Evaluation, shards, summarise
 from ecgr.pool import Lost
 from ecgr.record import Kept
+from ecgr.running_statistics import Forgetting, averaged_factor, smallest_variance, weighted_factor
 from ecgr.states import remember
 from ecgr.streams import stream
 from ecgr.vectors import ParamSpec, merge_buffers, read_buffers
@@ -138,6 +139,8 @@ def conclude(
         "clients": [*(_client_row(r, evaluation) for r in used)],
         "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
     }
+    if all("forgotten" in r.metrics for r in used):
+        row["statistics"] = _statistics(problem, after, used)
     if experiment.run.diagnostics:
         _add_diagnostics(row, used, _directions(problem, engine, snapshot, step))
     return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
@@ -202,8 +205,7 @@ def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[ClientResult, St
 
 def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult]) -> tuple[Tensor, State]:
     """The next global model; under step control, with the length that the plain updates would have given the step."""
-    algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
-    population = Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
+    algorithm, population = problem.experiment.algorithm, _population(problem)
 
     def aggregate(contributions: list[Contribution]) -> tuple[Tensor, State]:
         return algorithm.aggregate(snapshot.params, snapshot.server, contributions, population)
@@ -217,6 +219,23 @@ def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult
         if length > 0:
             params = snapshot.params - step * (wanted / length)
     return params, server
+
+
+def _population(problem: Problem) -> Population:
+    sizes = problem.partition.sizes()
+    return Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
+
+
+def _statistics(problem: Problem, after: Snapshot, used: Sequence[ClientResult]) -> dict[str, float | None]:
+    """What the round did to BatchNorm's running statistics."""
+    experiment = problem.experiment
+    clients = [Forgetting(r.client, r.examples, r.steps, r.metrics["forgotten"]) for r in used]
+    if experiment.run.buffers == "as_weights":
+        lr, momentum = learning_rate(problem, after.rounds - 1), experiment.optimizer.effective_momentum
+        factor = weighted_factor(clients, experiment.algorithm, _population(problem), lr, momentum)
+    else:
+        factor = averaged_factor(clients)
+    return {"smallest_variance": smallest_variance(final_state(problem, after)), "factor": factor}
 
 
 def _directions(problem: Problem, engine: Engine, snapshot: Snapshot, step: Tensor) -> dict[str, Tensor]:

@@ -124,8 +124,8 @@ def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     >>> swept = grid({"grid": {"run.seed": [0, 1], "regulator": {"beta": [0.0, 0.5]}}})
     >>> [(e.run.seed, e.regulator.beta) for e in swept]
     [(0, 0.0), (0, 0.5), (1, 0.0), (1, 0.5)]
-    >>> swept = grid({"grid": {"run.seed": [0]}, "part": [{"data": {"name": "digits"}}, {"grid": {"run.seed": [1, 2]}}]})
-    >>> [e.run.seed for e in swept]
+    >>> parts = [{"data": {"name": "digits"}}, {"grid": {"run.seed": [1, 2]}}]
+    >>> [e.run.seed for e in grid({"grid": {"run.seed": [0]}, "part": parts})]
     [0, 1, 2]
     """
     raw = read(source)

@@ -83,6 +83,7 @@ class Workspace:
         self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         as_weights = problem.experiment.run.buffers == "as_weights"
         self.spec = ParamSpec.of(self.model, buffers_as_weights=as_weights)
+        self.statistics_follow = self.spec != ParamSpec.of(self.model)
         scale = torch.tensor([1 / (255 * s) for s in problem.std], device=self.device)
         shift = torch.tensor([m / s for m, s in zip(problem.mean, problem.std, strict=True)], device=self.device)
         self._scale, self._shift = scale.view(1, -1, 1, 1), shift.view(1, -1, 1, 1)

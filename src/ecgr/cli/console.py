@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from rich.console import Console
@@ -19,6 +20,16 @@ def printable(text: str) -> str:
     'a\\\\x1b[31mb'
     """
     return _CONTROL.sub(lambda match: repr(match.group())[1:-1], text)
+
+
+def scores(row: Mapping[str, Any]) -> str:
+    """A round's accuracy and loss; a record has null where the loss was not finite.
+
+    >>> scores({"accuracy": 0.1, "loss": None})
+    'accuracy 0.1000, loss not finite'
+    """
+    loss = "not finite" if row["loss"] is None else f"{row['loss']:.4f}"
+    return f"accuracy {row['accuracy']:.4f}, loss {loss}"
 
 
 def complain(*lines: str) -> None:

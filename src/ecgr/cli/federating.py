@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from ecgr.cli.console import complain, out, print_json
+from ecgr.cli.console import complain, out, print_json, scores
 from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides
 from ecgr.cli.progress import RoundProgress
 from ecgr.config import Experiment, load
@@ -65,7 +65,7 @@ def local_command(
         summary = {name: last[name] for name in ("round", "accuracy", "loss", "train_loss", "worst_client")}
         print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary})
     else:
-        text = f"accuracy {last['accuracy']:.4f}, loss {last['loss']:.4f} after {last['round']} rounds; {directory}"
+        text = f"{scores(last)} after {last['round']} rounds; {directory}"
         out.print(text, markup=False)
 
 

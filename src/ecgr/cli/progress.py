@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from ecgr.cli.console import err
+from ecgr.cli.console import err, scores
 
 
 class RoundProgress:
@@ -41,7 +41,7 @@ class RoundProgress:
 
     def __call__(self, row: Mapping[str, Any]) -> None:
         """Show one more round."""
-        numbers = f"accuracy {row['accuracy']:.4f}  loss {row['loss']:.4f}"
+        numbers = scores(row)
         if self._bar is not None:
             self._bar.update(self._task, completed=row["round"], numbers=numbers)
         else:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ecgr.cli.console import complain, out, print_json
+from ecgr.cli.console import complain, out, print_json, scores
 from ecgr.cli.options import Device, ExperimentName, Json, Out, Set, Workers, overrides
 from ecgr.cli.progress import RoundProgress
 from ecgr.config import load
@@ -44,7 +44,7 @@ def run_command(
         print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary})
     else:
         out.print(
-            f"accuracy {last['accuracy']:.4f}, loss {last['loss']:.4f} after {last['round']} rounds; {directory}",
+            f"{scores(last)} after {last['round']} rounds; {directory}",
             markup=False,
         )
 

@@ -157,8 +157,6 @@ def stratified(
         return split.take(np.sort(np.concatenate(chosen)))
 
     train, test = share(dataset.train, fraction), share(dataset.test, of_test)
-    note = (
-        f"fraction {fraction}{'' if test_fraction is None else f', of the test images {of_test}'}: {len(train)} of {len(dataset.train)} training"
-        f" and {len(test)} of {len(dataset.test)} test images"
-    )
+    shares = f"fraction {fraction}" if test_fraction is None else f"fraction {fraction}, test fraction {of_test}"
+    note = f"{shares}: {len(train)} of {len(dataset.train)} training and {len(test)} of {len(dataset.test)} test images"
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))

@@ -452,7 +452,7 @@ def test_every_preset_is_a_valid_experiment_of_its_own_name(name: str) -> None:
     try:
         experiment = load(name)
     except ConfigError as error:
-        # A sweep's file holds a [grid], [[part]] tables or a base beside an experiment; anything else must load as it is.
+        # A sweep's file holds a [grid], [[part]] tables or a base; anything else must load as it is.
         assert all(line.startswith(("grid", "part", "base")) for line in error.problems)
     else:
         assert experiment.run.name == name.replace("/", "-")
