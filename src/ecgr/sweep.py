@@ -17,6 +17,7 @@ from ecgr.runner import run
 
 if TYPE_CHECKING:
     from ecgr.report.comparison import Comparison
+    from ecgr.report.metrics import RunSummary
 
 PAPER_SEEDS = (0, 1, 42, 999, 2025)
 
@@ -203,10 +204,21 @@ def paired(
     ]
 
 
-def compare(runs: Iterable[RunRecord | str | Path], baseline: str = "none") -> "Comparison":
-    """Compare finished runs, given as records or directories: regulators against ``baseline``, paired by seed."""
-    from ecgr.report.collect import find_runs, summarise
+def compare(
+    runs: Iterable[RunRecord | str | Path], baseline: str = "none", *, treatment: Sequence[str] = ()
+) -> "Comparison":
+    """Compare finished runs, given as records or directories: regulators against ``baseline``, paired by seed.
+
+    Config keys named as ``treatment`` (``run.step_control``, ``algorithm.server_lr``) are compared as regulators are.
+    """
     from ecgr.report.comparison import compare as compare_summaries
+
+    return compare_summaries(summaries_of(runs, treatment), baseline)
+
+
+def summaries_of(runs: Iterable[RunRecord | str | Path], treatment: Sequence[str] = ()) -> "list[RunSummary]":
+    """The finished ones among ``runs``, labelled for a comparison."""
+    from ecgr.report.collect import find_runs, summarise
 
     records: list[RunRecord] = []
     for entry in runs:
@@ -214,14 +226,24 @@ def compare(runs: Iterable[RunRecord | str | Path], baseline: str = "none") -> "
     finished = [record for record in records if record.finished]
     if not finished:
         raise ConfigError("compare: none of the runs is finished")
-    return compare_summaries(summarise(finished), baseline)
+    unknown = [key for key in treatment if not any(_has(record, key) for record in finished)]
+    if unknown:
+        raise ConfigError(f"--treatment: no run has {unknown[0]}; give config keys, for example run.step_control")
+    return summarise(finished, treatment)
 
 
-def write_comparison(comparison: "Comparison", directory: Path) -> None:
-    """``comparison.json`` and ``comparison.csv``."""
+def _has(record: RunRecord, key: str) -> bool:
+    section, _, name = key.partition(".")
+    return name in record.config.get(section, {})
+
+
+def write_comparison(comparison: "Comparison", summaries: "Sequence[RunSummary]", directory: Path) -> None:
+    """``comparison.json``, ``comparison.csv``, and ``summaries.json``, from which both can be made again."""
     from ecgr.files import write_atomically
     from ecgr.report.presentation import to_csv
     from ecgr.report.presentation import to_json as as_dict
+    from ecgr.report.summaries import to_json as as_lines
 
     write_atomically(directory / "comparison.json", to_json(as_dict(comparison), indent=2))
     write_atomically(directory / "comparison.csv", to_csv(comparison).encode())
+    write_atomically(directory / "summaries.json", as_lines(summaries).encode())

@@ -2,19 +2,24 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.live import Live
 from rich.table import Table
 
 from ecgr.cli.console import complain, err, out, print_json
+from ecgr.cli.estimating import list_plans
 from ecgr.cli.options import Device, ExperimentName, Json, Out, Set, Workers, overrides
 from ecgr.config import read
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.sweep import PAPER_SEEDS, Failure, Planned, compare, execute, grid, paired, plan, write_comparison
+from ecgr.report.summaries import read_summaries
+from ecgr.sweep import PAPER_SEEDS, Failure, Planned, execute, grid, paired, plan, summaries_of, write_comparison
 
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and run nothing.")]
+if TYPE_CHECKING:
+    from ecgr.report.metrics import RunSummary
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
 
 
 def compare_command(
@@ -28,13 +33,21 @@ def compare_command(
     device: Device = "cpu",
     as_json: Json = False,
     dry_run: DryRun = False,
+    treatment: Annotated[
+        list[str] | None,
+        typer.Option("--treatment", metavar="KEY", help="A config key to compare as regulators are. Repeatable."),
+    ] = None,
 ) -> None:
     """Run regulators paired by seed, then say with statistics whether they helped.
 
-    Given a directory of finished runs, compares those and runs nothing.
+    Given a directory of finished runs, or the summaries.json of an earlier comparison, compares those and runs nothing.
     """
-    if Path(experiment).is_dir():
-        _conclude([Path(experiment)], out_dir or Path(experiment), as_json)
+    given = Path(experiment)
+    if given.is_dir():
+        _conclude(summaries_of([given], treatment or ()), out_dir or given, as_json, [given])
+        return
+    if given.suffix == ".json" and given.is_file():
+        _conclude(read_summaries(given), out_dir or given.parent, as_json)
         return
     experiments = paired(
         experiment,
@@ -46,10 +59,11 @@ def compare_command(
     directory = out_dir or Path("runs") / (experiments[0].run.name or "compare")
     plans = plan(experiments, directory)
     if dry_run:
-        _list(plans)
+        list_plans(plans, workers)
         return
     _run_all(plans, workers, device)
-    _conclude([p.directory for p in plans], directory, as_json)
+    directories = [planned.directory for planned in plans]
+    _conclude(summaries_of(directories, treatment or ()), directory, as_json, directories)
 
 
 def sweep_command(
@@ -64,7 +78,7 @@ def sweep_command(
     directory = out_dir or Path("runs") / str(read(file)["run"]["name"])
     plans = plan(grid(file, overrides(settings)), directory)
     if dry_run:
-        _list(plans)
+        list_plans(plans, workers)
         return
     _run_all(plans, workers, device)
     out.print(f"{len(plans)} runs finished; {directory}", markup=False, soft_wrap=True)
@@ -88,19 +102,23 @@ def _report(failures: Sequence[Failure], total: int) -> None:
     complain(f"{len(failures)} of {total} runs failed; the same command tries them again")
 
 
-def _conclude(directories: Sequence[Path], directory: Path, as_json: bool) -> None:
-    """Compare, write the files and the report, show the table."""
+def _conclude(
+    summaries: "Sequence[RunSummary]", directory: Path, as_json: bool, directories: Sequence[Path] = ()
+) -> None:
+    """Compare, write the files and, where there are run directories, the report; show the table."""
     from ecgr.report.collect import find_runs
+    from ecgr.report.comparison import compare
     from ecgr.report.page import write_report
     from ecgr.report.presentation import sentence, to_json, to_table
 
-    comparison = compare(directories)
-    write_comparison(comparison, directory)
+    comparison = compare(summaries)
+    write_comparison(comparison, summaries, directory)
     report = directory / "report.html"
-    try:
-        write_report(find_runs(directories), report)
-    except EnvironmentFault as error:  # the numbers are there; without the extra `report` only the page is missing
-        complain(f"note: no report page: {error}")
+    if directories:
+        try:
+            write_report(find_runs(directories), report)
+        except EnvironmentFault as error:  # the numbers are there; without the extra `report` only the page is missing
+            complain(f"note: no report page: {error}")
     if as_json:
         print_json(to_json(comparison))
         return
@@ -108,7 +126,7 @@ def _conclude(directories: Sequence[Path], directory: Path, as_json: bool) -> No
     for pair in comparison.pairs:
         out.print(sentence(pair), markup=False, soft_wrap=True)
     out.print(f"{directory / 'comparison.json'}, {directory / 'comparison.csv'}", markup=False, soft_wrap=True)
-    if report.exists():
+    if directories and report.exists():
         out.print(f"report: {report}", markup=False, soft_wrap=True)
 
 
@@ -137,13 +155,6 @@ class Progress:
         """One line for a run that ended, where there is no terminal."""
         state = "finished" if planned.finished else "failed"
         err.print(f"{planned.name}: {state} after {planned.rounds_done} rounds", markup=False, soft_wrap=True)
-
-
-def _list(plans: Sequence[Planned]) -> None:
-    for planned in plans:
-        state = "finished" if planned.finished else f"{planned.rounds_done} rounds done"
-        out.print(f"{planned.name}  {state}", markup=False, soft_wrap=True)
-    out.print(f"{len(plans)} runs, {sum(not p.finished for p in plans)} to do", markup=False)
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -1,5 +1,6 @@
 """From run directories to what a comparison needs: who is paired with whom, and what else sets runs apart."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -25,10 +26,13 @@ def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
     return records
 
 
-def summarise(records: Sequence[RunRecord]) -> list[RunSummary]:
-    """One summary a run, labelled so that runs to be compared share setting and algorithm."""
+def summarise(records: Sequence[RunRecord], treatment: Sequence[str] = ()) -> list[RunSummary]:
+    """One summary a run, labelled so that runs to be compared share setting and algorithm.
+
+    Keys of the ``treatment`` are what is compared, like the regulator, instead of what must be alike.
+    """
     configs = [_flat(record.config) for record in records]
-    labels = [_labels(config, configs) for config in configs]
+    labels = [_labels(config, configs, treatment) for config in configs]
     return [
         RunSummary(
             algorithm=algorithm,
@@ -49,18 +53,45 @@ def varying_keys(configs: Sequence[Flat]) -> list[str]:
     return [key for key in keys if key not in APART and len({repr(c[key]) for c in configs if key in c}) > 1]
 
 
-def _labels(config: Flat, configs: Sequence[Flat]) -> tuple[str, str, str]:
+def _labels(config: Flat, configs: Sequence[Flat], treatment: Sequence[str]) -> tuple[str, str, str]:
     """Setting, algorithm and regulator of one run, each naming only what varies among the runs."""
-    others = [key for key in varying_keys(configs) if key.partition(".")[0] not in {"algorithm", "regulator"}]
-    setting = ", ".join(f"{key}={config[key]}" for key in others if key in config)
-    return setting, _component("algorithm", config, configs), _component("regulator", config, configs)
+    others = [
+        key
+        for key in varying_keys(configs)
+        if key.partition(".")[0] not in {"algorithm", "regulator"} and key not in treatment
+    ]
+    several_sets = "data.name" in others
+    setting = ", ".join(
+        f"{key}={config[key]}"
+        for key in others
+        if key in config and not (several_sets and key != "data.name" and _goes_with_data(key, configs))
+    )
+    regulator = _component("regulator", config, configs, treatment)
+    given = [f"{key.partition('.')[2]}={config[key]}" for key in treatment if _unusual(key, config, configs)]
+    return setting, _component("algorithm", config, configs, treatment), ", ".join([regulator, *given])
 
 
-def _component(section: str, config: Flat, configs: Sequence[Flat]) -> str:
+def _goes_with_data(key: str, configs: Sequence[Flat]) -> bool:
+    """Whether the data set's name says it all: its model, its share, its number of rounds."""
+    values: dict[Any, set[str]] = {}
+    for config in configs:
+        values.setdefault(config["data.name"], set()).add(repr(config.get(key)))
+    return all(len(own) == 1 for own in values.values())
+
+
+def _unusual(key: str, config: Flat, configs: Sequence[Flat]) -> bool:
+    """Whether a run's value differs from the one that most runs have."""
+    if key not in config:
+        return False
+    usual, _ = Counter(repr(other[key]) for other in configs if key in other).most_common(1)[0]
+    return repr(config[key]) != usual
+
+
+def _component(section: str, config: Flat, configs: Sequence[Flat], treatment: Sequence[str]) -> str:
     """A component's name, with the parameters that vary among the runs that use it."""
     name = str(config[f"{section}.name"])
     alike = [
-        {key: value for key, value in other.items() if key.startswith(f"{section}.")}
+        {key: value for key, value in other.items() if key.startswith(f"{section}.") and key not in treatment}
         for other in configs
         if other[f"{section}.name"] == name
     ]
