@@ -1,0 +1,1 @@
+"""The study: what its pages and figures are made with, from a checkout."""
