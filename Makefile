@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check lint bench soak clean
+.PHONY: help demo test check lint bench results soak clean
 
 help:  ## show these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,9 @@ check: lint test  ## everything that has to be green
 
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
 	@$(BIN)/ecgr bench
+
+results: $(STAMP)  ## docs/results/paper.md and its figures, from the committed data
+	@$(BIN)/python -m study
 
 soak: $(STAMP)  ## the kill tests, for longer, and those of a real federation
 	@ECGR_KILLS=20 $(BIN)/pytest tests/integration/test_resume.py tests/integration/test_checkpoint.py

@@ -1,0 +1,288 @@
+"""The paper's claims, one by one: what it says, what was measured, and a verdict by a rule fixed here, not by hand.
+
+A gain is *shown* if the comparison's verdict is "better" (interval beyond zero, corrected p below 0.05), *contradicted*
+if it is "worse" or the interval ends below the smallest gain claimed, *not shown* otherwise: the runs do not decide.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from ecgr.report.comparison import Pair
+from study.data import ALGORITHMS, DATASETS, Compared, Study
+
+CLAIMED_GAIN = 0.01
+"""The paper: one to two points."""
+HALVES = ("random_half", "first_half", "last_half", "smallest_norm", "bherd")
+OFTEN, SELDOM = 0.95, 0.5
+"""Shares from which something that the paper takes for granted counts as shown, and below which as contradicted."""
+
+Verdict = Literal["shown", "not shown", "contradicted", "not measured"]
+Sweep = Literal["main", "controls", "ablations", "steps", "collapse", "full"]
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A row of the table."""
+
+    says: str
+    measured: str
+    verdict: str
+    sweep: Sweep
+
+
+def claims(study: Study) -> list[Claim]:
+    """Every row, in the order of the paper."""
+    return [claim for made in CLAIMS for claim in made(study)]
+
+
+def verdict_on_gain(pair: Pair) -> Verdict:
+    """The rule for gains in accuracy."""
+    interval = pair.primary.interval
+    if pair.verdict == "better":
+        return "shown"
+    if pair.verdict == "worse" or (interval is not None and interval[1] < CLAIMED_GAIN):
+        return "contradicted"
+    return "not shown"
+
+
+def gain(pair: Pair) -> str:
+    """A pair's difference in points with its interval and seeds."""
+    found = pair.primary
+    if found.mean is None or found.interval is None:
+        return "not comparable"
+    low, high = found.interval
+    return f"{points(found.mean)} ({points(low)} to {points(high)}; {len(pair.seeds)} seeds)"
+
+
+def points(value: float) -> str:
+    """A difference of shares in percentage points.
+
+    >>> points(0.0123), points(-0.00001)
+    ('+1.23', '+0.00')
+    """
+    return f"{100 * value:+z.2f}"
+
+
+def percent(value: float | None) -> str:
+    """A share as per cent.
+
+    >>> percent(0.5), percent(None)
+    ('50 %', 'none')
+    """
+    return "none" if value is None else f"{100 * value:.0f} %"
+
+
+def combined(verdicts: Sequence[str]) -> str:
+    """One verdict for several settings; where they differ, how many each.
+
+    >>> combined(["shown", "shown"]), combined(["shown", "not shown", "not shown"])
+    ('shown', 'not shown 2, shown 1')
+    """
+    counts = Counter(verdicts)
+    if len(counts) == 1:
+        return verdicts[0]
+    return ", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items(), key=lambda item: -item[1]))
+
+
+def _main(study: Study) -> Iterable[Claim]:
+    for data, name in DATASETS.items():
+        found = [(title, study.compared["main"].pair(data, key)) for key, title in ALGORITHMS.items()]
+        pairs = [(title, pair) for title, pair in found if pair is not None]
+        absent = [title for title, pair in found if pair is None]
+        text = "; ".join(f"{title} {gain(pair)}" for title, pair in pairs)
+        yield Claim(
+            f"{name}: with ECGR each algorithm ends 1 to 2 points above itself (figure 2)",
+            text + (f"; not run: {', '.join(absent)}" if absent else ""),
+            combined([verdict_on_gain(pair) for _, pair in pairs]),
+            "main",
+        )
+
+
+def _controls(study: Study) -> Iterable[Claim]:
+    controls = study.compared["controls"]
+    for data in ("mnist", "cifar10"):
+        own = controls.pair(data, "fedavg")
+        others = {name: pair for name in HALVES if (pair := controls.pair(data, "fedavg", name)) is not None}
+        if own is None or own.primary.mean is None:
+            continue
+        as_good = [name for name, pair in others.items() if (pair.primary.mean or 0.0) >= own.primary.mean]
+        text = "; ".join(f"`{name}` {gain(pair)}" for name, pair in others.items())
+        yield Claim(
+            f"{DATASETS[data]}, FedAvg: the gain comes from keeping the convergent steps, not any half of them",
+            f"ECGR {gain(own)}; {text}",
+            "shown" if own.verdict == "better" and not as_good else "not shown",
+            "controls",
+        )
+        yield _length(controls, data, own)
+
+
+def _length(controls: Compared, data: str, own: Pair) -> Claim:
+    matched = controls.pair(data, "fedavg", "ecgr, step_control=match_plain")
+    longer = controls.pair(data, "fedavg", "none, server_lr=1.05")
+    parts = [f"ECGR {gain(own)}"]
+    parts += [f"with the plain step's length {gain(matched)}"] if matched else []
+    parts += [f"plain steps, 5 % longer {gain(longer)}"] if longer else []
+    verdict = "not shown" if matched is None else verdict_on_gain(matched)
+    says = f"{DATASETS[data]}, FedAvg: the gain is one of direction, the norm being restored"
+    return Claim(says, "; ".join(parts), verdict, "controls")
+
+
+def _label(entry: Any) -> str:
+    config = entry["config"]
+    return f"{DATASETS[config['data.name']]} at alpha {config['partition.alpha']:g}"
+
+
+def _late(summary: Any) -> float:
+    return float(summary["above"])
+
+
+def _as_random(summary: Any) -> float:
+    return float(1 - summary["above"] - summary["below"])
+
+
+POSITIONS: tuple[tuple[float, str, Callable[[Any], float]], ...] = (
+    (0.01, "Under strong heterogeneity mostly late steps are kept (figures 4, 11, 12)", _late),
+    (1.0, "With nearly equal clients the choice is nearly random (figure 11)", _as_random),
+)
+
+
+def _positions(study: Study) -> Iterable[Claim]:
+    for alpha, says, share in POSITIONS:
+        entries = [e for e in study.steps["positions"] if e["config"]["partition.alpha"] == alpha]
+        text = "; ".join(
+            f"{DATASETS[e['config']['data.name']]}: mean position {e['summary']['mean']:.2f},"
+            f" above the range of random choices in {percent(e['summary']['above'])} of rounds,"
+            f" below in {percent(e['summary']['below'])}"
+            for e in entries
+        )
+        verdicts = ["shown" if share(e["summary"]) > SELDOM else "contradicted" for e in entries]
+        yield Claim(f"alpha = {alpha:g}: {says}", text, combined(verdicts), "steps")
+
+
+def _often(share: float | None) -> Verdict:
+    if share is None:
+        return "not measured"
+    return "shown" if share >= OFTEN else "contradicted" if share < SELDOM else "not shown"
+
+
+def _theory(study: Study) -> Iterable[Claim]:
+    entries = [e for e in study.steps["theory"] if e["config"]["data.name"] in {"mnist", "cifar10"}]
+
+    def row(says: str, tell: Callable[[Any], str], judge: Callable[[Any], Verdict]) -> Claim:
+        text = "; ".join(f"{_label(e)}: {tell(e)}" for e in entries)
+        return Claim(says, text, combined([judge(e) for e in entries]), "steps")
+
+    yield row(
+        "Assumption: kept steps are better aligned with the true gradient than the others",
+        lambda e: f"held in {percent(e['shares']['assumption'])} of {e['updates']} updates",
+        lambda e: _often(e["shares"]["assumption"]),
+    )
+    yield row(
+        "Conclusion: the regulated update is nearer to the true gradient than the plain one",
+        lambda e: (
+            f"{percent(e['shares']['conclusion'])}; given the assumption"
+            f" {percent(e['shares']['conclusion_given_assumption'])},"
+            f" without it {percent(e['shares']['conclusion_given_not_assumption'])}"
+        ),
+        lambda e: _often(e["shares"]["conclusion"]),
+    )
+    yield row(
+        "The theorem's condition, as repaired: beta is at least |a|²/|b|²",
+        lambda e: (
+            f"in {percent(e['shares']['beta_covers'])} of updates; |a|²/|b|² has median"
+            f" {e['squared_ratio']['q50']:.3f}, middle 90 % {e['squared_ratio']['q05']:.3f} to"
+            f" {e['squared_ratio']['q95']:.3f}, against beta {e['config']['regulator.beta']:g}"
+        ),
+        lambda e: _often(e["shares"]["beta_covers"]),
+    )
+    yield row(
+        "Restoring the norm leaves the length of the step as it was",
+        lambda e: (
+            f"length of the average over that without regulation: median {e['norm_ratio']['q50']:.3f},"
+            f" middle 90 % {e['norm_ratio']['q05']:.3f} to {e['norm_ratio']['q95']:.3f}"
+        ),
+        lambda e: "shown" if e["norm_ratio"]["q05"] > 0.99 and e["norm_ratio"]["q95"] < 1.01 else "contradicted",
+    )
+    yield row(
+        "Regulation turns the server's step towards the true gradient",
+        lambda e: (
+            f"mean cosine {e['cosines']['before']:.3f} before, {e['cosines']['after']:.3f} after;"
+            f" larger in {percent(e['cosines']['improved'])} of rounds"
+        ),
+        lambda e: _often(e["cosines"]["improved"]),
+    )
+    yield Claim(
+        "Lemma: alignment falls monotonically with beta",
+        "counterexample x = (1, 0), y = (0, 1), z = (1, 0.9): it grows until beta = 0.9"
+        " ([theory](../guide/theory.md), `tests/unit/test_theory.py`)",
+        "contradicted",
+        "steps",
+    )
+
+
+def collapsed(entry: Any) -> bool:
+    """At chance in the last five rounds, with negative variances there."""
+    classes = {"cifar10": 10, "cifar100": 100}[entry["config"]["data.name"]]
+    negative = any(value is None or value < 0 for value in entry["smallest_variance"][-5:])
+    return negative and min(entry["accuracy"][-5:]) <= 1.05 / classes
+
+
+REPORTED = (("optimizer.lr", 0.0001), ("partition.alpha", 0.1), ("regulator.beta", 0.0))
+"""Where the paper reports a collapse of FedNova with ECGR."""
+
+
+def reported(entry: Any) -> bool:
+    """Whether the paper reports a collapse in this setting."""
+    return any(entry["config"][key] == value for key, value in REPORTED)
+
+
+def _collapse(study: Study) -> Iterable[Claim]:
+    entries = study.collapse["statistics"]
+
+    def count(buffers: str, where: bool) -> str:
+        own = [e for e in entries if e["config"]["run.buffers"] == buffers and reported(e) == where]
+        return f"{sum(map(collapsed, own))} of {len(own)}"
+
+    yield Claim(
+        "FedNova with ECGR collapses at lr 0.0001, at alpha 0.1 and at beta 0, and not at lr 0.01, alpha 1 or beta 0.5"
+        " (figures 3, 6)",
+        f"BatchNorm's statistics treated as weights: collapse in {count('as_weights', True)} settings where it is"
+        f" reported, {count('as_weights', False)} where it is not",
+        "shown" if count("as_weights", True)[0] not in "01" else "not shown",
+        "collapse",
+    )
+    averaged = [count("average", where) for where in (True, False)]
+    yield Claim(
+        "The reason is that the optimisation overshoots the optimum",
+        f"with the statistics averaged, and the same weights to the bit, collapse in {averaged[0]} and {averaged[1]}",
+        "contradicted" if all(text.startswith("0 ") for text in averaged) else "not shown",
+        "collapse",
+    )
+
+
+ABLATIONS = (
+    ("optimizer.lr=", "other learning rates (figures 3, 6, 8 to 10)"),
+    ("partition.alpha=", "weaker heterogeneity (figures 3, 6, 8 to 10)"),
+    ("beta=", "other beta (figures 3, 6, 8 to 10)"),
+)
+
+
+def _ablations(study: Study) -> Iterable[Claim]:
+    ablations = study.compared.get("ablations")
+    if ablations is None:
+        yield Claim("Ablations of lr, alpha and beta", "not run yet", "not measured", "ablations")
+        return
+    for data in ("mnist", "cifar10"):
+        for pair in ablations.pairs(data):
+            where = ", ".join(part for part in (pair.setting, pair.regulator) if part)
+            title = ALGORITHMS[pair.algorithm.partition("(")[0]]
+            yield Claim(f"{title}, {where}: ECGR above plain", gain(pair), verdict_on_gain(pair), "ablations")
+
+
+def _full(study: Study) -> Iterable[Claim]:
+    yield Claim("MNIST and Fashion-MNIST at full size", "not run here", "not measured", "full")
+
+
+CLAIMS = (_main, _controls, _positions, _theory, _collapse, _ablations, _full)

@@ -1,0 +1,89 @@
+"""The study's committed data: what the runs left, small enough to keep; everything else is made from it.
+
+::
+
+    docs/results/data/
+      provenance.json                 commit, versions, cores
+      main, controls, ablations/      summaries.json, comparison.json, comparison.csv
+      steps/                          findings.json, and a map of kept steps for each run
+      collapse/                       findings.json
+"""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ecgr.record import Kept, unpack_kept
+from ecgr.report.comparison import Comparison, Pair, compare
+from ecgr.report.findings import Findings, read_findings
+from ecgr.report.metrics import RunSummary
+from ecgr.report.summaries import read_summaries
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "docs" / "results"
+DATA = RESULTS / "data"
+COMPARED = ("main", "controls", "ablations")
+DATASETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
+ALGORITHMS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD"}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Compared:
+    """One sweep's runs and what a comparison says of them."""
+
+    runs: Sequence[RunSummary]
+    comparison: Comparison
+
+    def pairs(self, data: str) -> list[Pair]:
+        """The pairs of one data set."""
+        return [pair for pair in self.comparison.pairs if dataset_of(pair.setting) == data]
+
+    def pair(self, data: str, algorithm: str, regulator: str = "ecgr") -> Pair | None:
+        """One pair, if it was run."""
+        found = (p for p in self.pairs(data) if (p.algorithm, p.regulator) == (algorithm, regulator))
+        return next(found, None)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Study:
+    """All of it, read."""
+
+    compared: Mapping[str, Compared]
+    steps: Findings
+    maps: Mapping[str, Sequence[Kept]]
+    collapse: Findings
+    provenance: Mapping[str, Any]
+
+
+def load(folder: Path = DATA) -> Study:
+    """Read the committed data; sweeps that are not there are left out."""
+    return Study(
+        compared={name: _compared(folder / name) for name in COMPARED if (folder / name).is_dir()},
+        steps=read_findings(folder / "steps" / "findings.json"),
+        maps={path.stem: _map(path) for path in sorted((folder / "steps").glob("*.npz"))},
+        collapse=read_findings(folder / "collapse" / "findings.json"),
+        provenance=json.loads((folder / "provenance.json").read_text()),
+    )
+
+
+def dataset_of(setting: str) -> str:
+    """The data set that a comparison's setting names.
+
+    >>> dataset_of("data.name=mnist, partition.alpha=1.0")
+    'mnist'
+    """
+    return setting.removeprefix("data.name=").partition(",")[0]
+
+
+def _compared(folder: Path) -> Compared:
+    runs = read_summaries(folder / "summaries.json")
+    return Compared(runs, compare(runs))
+
+
+def _map(path: Path) -> list[Kept]:
+    with np.load(path, allow_pickle=False) as file:
+        return unpack_kept({name: file[name] for name in file.files})
