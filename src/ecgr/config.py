@@ -243,8 +243,14 @@ def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     return result
 
 
+SWEPT = ("grid", "part", "base")
+"""What only a sweep's file has."""
+
+
 def _problems(raw: Mapping[str, Any]) -> list[str]:
     """Everything that is wrong with a nested dict, one line each."""
+    if swept := [name for name in SWEPT if name in raw]:
+        return [f"{swept[0]}: this is a sweep, not one experiment; give it to `ecgr sweep`"]
     found = [unknown(name, name, SECTIONS, kind="section") for name in raw if name not in SECTIONS]
     for name, section in SECTIONS.items():
         values = raw.get(name, {})

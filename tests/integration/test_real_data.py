@@ -8,6 +8,7 @@ import pytest
 
 from ecgr.config import load, presets
 from ecgr.data import LC25000
+from ecgr.sweep import grid
 from support.commands import ecgr
 from support.lc25000 import write_lc25000
 
@@ -62,9 +63,20 @@ def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("name", sorted(presets()))
 def test_every_preset_can_be_loaded(name: str) -> None:
-    if name.startswith("study/"):
-        pytest.skip("a sweep, not an experiment")
-    assert load(name).key()
+    """A file of the study is a sweep, each of whose experiments loads."""
+    sweep = name.startswith("study/") and not name.startswith("study/bases/")
+    assert all(experiment.key() for experiment in (grid(name) if sweep else [load(name)]))
+
+
+@pytest.mark.parametrize("name", sorted(name for name in presets() if name.startswith("study/bases/")))
+def test_the_study_keeps_the_number_of_steps(name: str) -> None:
+    """CIFAR-100's base is for a set of a fifth of the images."""
+    own, full = load(name), load(name.replace("study/bases/", "paper/"))
+    share = own.data.fraction / (5 if name.endswith("cifar100") else 1)
+    assert own.federation.batch_size == full.federation.batch_size * share
+    assert own.partition == full.partition
+    drops = full.federation.rounds / full.schedule.every  # type: ignore[attr-defined]
+    assert own.federation.rounds / own.schedule.every == drops  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("name", sorted(name for name in presets() if name.startswith("reduced/")))
