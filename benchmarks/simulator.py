@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 
 from benchmarks.bare_loop import BareLoop
-from benchmarks.rows import Row, at_most, interleaved, median_ratio, not_measured
+from benchmarks.problems import random_dataset
+from benchmarks.rows import Row, at_most, interleaved, median_ratio
 from ecgr.config import load
 from ecgr.engines import open_engine
-from ecgr.errors import EcgrError
+from ecgr.errors import DataError
 from ecgr.simulation import Snapshot, play_round, start
 from ecgr.workspace import prepare
 
@@ -15,12 +16,12 @@ LIMIT = 1.10
 
 
 def rows(quick: bool) -> Iterator[Row]:
+    experiment = load("paper/mnist", {"regulator.name": "none", "data.fraction": 0.25 if quick else 1.0})
     try:
-        experiment = load("paper/mnist", {"regulator.name": "none", "data.fraction": 0.25 if quick else 1.0})
-        problem = prepare(experiment, experiment.source.load())
-    except EcgrError as error:
-        yield not_measured(NAME, LIMIT, "at most", str(error))
-        return
+        images, dataset = "", experiment.source.load()
+    except DataError:  # the time of a step does not depend on what is in a picture
+        images, dataset = "; MNIST is not here: random images", random_dataset(60_000, (1, 28, 28), test=10_000)
+    problem = prepare(experiment, dataset)
     bare = BareLoop(problem)
     try:
         with open_engine(problem, workers=2) as engine:
@@ -34,5 +35,5 @@ def rows(quick: bool) -> Iterator[Row]:
             mine, limit = interleaved(3 if quick else 5, ours, bare.round)
     finally:
         bare.close()
-    note = f"{sorted(mine)[len(mine) // 2]:.2f} s against {sorted(limit)[len(limit) // 2]:.2f} s"
+    note = f"{sorted(mine)[len(mine) // 2]:.2f} s against {sorted(limit)[len(limit) // 2]:.2f} s{images}"
     yield at_most(NAME, median_ratio(mine, limit), LIMIT, note)

@@ -13,7 +13,7 @@ from ecgr.gradients.dense import DenseGradientSet
 from ecgr.gradients.protocol import Replay
 
 GROUP = 256  # numbers of an int8 row that share one scale
-DECODED_AT_ONCE = 2048  # columns: a decoded block of all rows is small beside what encoding saves
+DECODED_AT_ONCE = 1024  # columns: a decoded block of all rows is small beside what encoding saves
 ENCODED_AT_ONCE = 2**16  # a multiple of GROUP; keeps the temporary copies of a long row small
 
 
