@@ -2,7 +2,7 @@
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,9 @@ DASHES = ("--", "-", "-", ":", "-.", (0, (6, 1)))
 COMPONENTS = ("data.name", "model.name", "algorithm.name", "regulator.name", "partition.name", "federation.rounds")
 """Keys that make another experiment rather than an ablation of one."""
 LONGEST_TITLE = 44
+
+Drawing = tuple[str, Callable[[float], float], Callable[["Figure"], None]]
+"""A figure's name, its height for a width in inches, and how to draw it."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,6 +69,13 @@ def panel_grid(count: int, width: float) -> tuple[int, int]:
     """
     columns = min(count, 4 if width > 5 else 2)
     return math.ceil(count / columns), columns
+
+
+def whole_rounds(ax: "Axes") -> None:
+    """Mark whole rounds only."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
 def curve_panels(figure: "Figure", panels: Sequence[Group | Panel]) -> None:

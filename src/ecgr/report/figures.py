@@ -1,26 +1,28 @@
 """The report's figures for a paper: PDF and PNG, one and two columns wide, and its table as LaTeX and CSV.
 
-Accuracy curves, ablations where settings vary, and which steps were kept: the figures 2, 3 and 4 of the paper. The same
-records give the same files.
+Accuracy curves, ablations where settings vary, and which steps were kept: the figures 2, 3 and 4 of the paper; then the
+findings, with the data they are drawn from. The same records give the same files.
 """
 
 import re
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from zlib import crc32
 
 from ecgr.errors import DataError, EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.record import Kept, RunRecord
 from ecgr.report.arms import Arm, Group, compare_finished, grouped, read_runs
+from ecgr.report.figure_findings import finding_figures
+from ecgr.report.figure_panels import Drawing, ablations, curve_panels, panel_grid
+from ecgr.report.figure_steps import client_map, overview
 from ecgr.report.figure_table import table_rows, to_csv, to_latex
+from ecgr.report.findings import Findings, findings_of, to_text
 from ecgr.report.visible import visible
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure
 
 WIDTHS = {"one-column": 3.35, "two-column": 6.9}
 """Inches, as in most two-column journals."""
@@ -44,21 +46,39 @@ STYLE: dict[Any, Any] = {
     "text.usetex": False,
     "text.parse_math": False,  # a name with dollar signs is a name
 }
-
-Draw = Callable[["Figure"], None]
+LONGEST_NAME = 80
 
 
 def write_figures(records: Sequence[RunRecord], directory: Path) -> list[Path]:
     """Write all figures and the table about ``records`` into ``directory``; the paths written."""
+    runs = read_runs(records)
+    if not any(run.rounds for run in runs):
+        raise DataError("nothing to draw: no run has finished a round")
+    groups, found = grouped(runs), findings_of(runs)
+    written = _write(directory, _figures(groups))
+    if found:
+        written += write_finding_figures(found, directory)
+        written.append(directory / "findings.json")
+        write_atomically(written[-1], to_text(found).encode())
+    rows = visible(table_rows(groups, compare_finished(runs)))
+    for name, text in (("table.csv", to_csv(rows)), ("table.tex", to_latex(rows))):
+        written.append(directory / name)
+        write_atomically(written[-1], text.encode())
+    return written
+
+
+def write_finding_figures(found: Findings, directory: Path) -> list[Path]:
+    """Write the figures of the findings alone, as `write_figures` does: for findings read from a file."""
+    return _write(directory, finding_figures(found))
+
+
+def _write(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
+    """Write every drawing in both widths and both forms."""
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
     except ImportError as error:
         raise EnvironmentFault(f"figures need {error.name}: pip install 'ecgr[report]'") from None
-    runs = read_runs(records)
-    if not any(run.rounds for run in runs):
-        raise DataError("nothing to draw: no run has finished a round")
-    groups = grouped(runs)
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -66,7 +86,7 @@ def write_figures(records: Sequence[RunRecord], directory: Path) -> list[Path]:
     written = []
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
-        for name, height, draw in _figures(groups):
+        for name, height, draw in drawings:
             for columns, width in WIDTHS.items():
                 figure = Figure(figsize=(width, height(width)), layout="constrained")
                 draw(figure)
@@ -76,17 +96,11 @@ def write_figures(records: Sequence[RunRecord], directory: Path) -> list[Path]:
                     figure.savefig(buffer, format=form, metadata=metadata)
                     written.append(directory / f"{name}-{columns}.{form}")
                     write_atomically(written[-1], buffer.getvalue())
-    rows = visible(table_rows(groups, compare_finished(runs)))
-    for name, text in (("table.csv", to_csv(rows)), ("table.tex", to_latex(rows))):
-        written.append(directory / name)
-        write_atomically(written[-1], text.encode())
     return written
 
 
-def _figures(groups: Sequence[Group]) -> Iterator[tuple[str, Callable[[float], float], Draw]]:
-    """Each figure's name, its height for a width, and how to draw it."""
-    from ecgr.report.figure_panels import ablations, curve_panels, panel_grid
-    from ecgr.report.figure_steps import client_map, overview
+def _figures(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """The figures of accuracy and of kept steps."""
 
     def high(panels: Sequence[Any]) -> Callable[[float], float]:
         return lambda width: 0.35 + 1.55 * panel_grid(len(panels), width)[0]
@@ -111,9 +125,11 @@ def _regulated(groups: Sequence[Group]) -> Iterator[tuple[Arm, list[Kept]]]:
 
 
 def _slug(text: str) -> str:
-    """A file name from a label.
+    """A file name from a label; a long one is cut and ends with a hash, so that no two labels share a name.
 
-    >>> _slug("data.name=digits, fedavg, ecgr(beta=0.2)")
-    'data.name-digits-fedavg-ecgr-beta-0.2'
+    >>> _slug("data.name=digits, fedavg, ecgr(beta=0.2)"), _slug(100 * "x")[-12:]
+    ('data.name-digits-fedavg-ecgr-beta-0.2', 'xxx-5e0e5d8f')
     """
-    return re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.")[:80] or "run"
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "run"
+    mark = crc32(text.encode(errors="backslashreplace"))
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{mark:08x}"
