@@ -43,16 +43,17 @@ def draw(study: Study, folder: Path) -> None:
     """Every figure of the page."""
     folder.mkdir(parents=True, exist_ok=True)
     main, controls = study.compared["main"], study.compared["controls"]
-    figures.save(folder / "accuracy.png", (7.2, 6.4), figures.accuracy(main))
+    figures.save(folder / "accuracy.png", (WIDTH, 6.4), figures.accuracy(main))
     pairs = main.comparison.pairs
     tall = 0.9 + 0.27 * len(pairs)
     figures.save(folder / "differences.png", (6.4, tall), figures.differences(pairs, figures.main_label, claimed=True))
     pairs = controls.comparison.pairs
     tall = 0.9 + 0.27 * len(pairs)
     figures.save(folder / "controls.png", (6.4, tall), figures.differences(pairs, figures.control_label, claimed=False))
-    figures.save(folder / "maps.png", (7.2, 3.6), figures.maps(study.maps))
+    figures.save(folder / "maps.png", (WIDTH, 3.6), figures.maps(study.maps))
     theory = [e for e in study.steps["theory"] if e["config"]["data.name"] in {"mnist", "cifar10"}]
-    found = {"positions": study.steps["positions"], "theory": theory, "statistics": study.collapse["statistics"]}
+    figures.save(folder / "positions.png", (WIDTH, 3.6), figures.positions(study.maps))
+    found = {"theory": theory, "statistics": study.collapse["statistics"]}
     for name, height, drawing in finding_figures(found):
         figures.save(folder / f"{name}.png", (WIDTH, height(WIDTH)), drawing)
 

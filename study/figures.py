@@ -18,7 +18,7 @@ from ecgr.report.figure_panels import COLOURS
 from ecgr.report.figure_steps import DAMPED, KEPT
 from ecgr.report.figures import STYLE
 from ecgr.report.metrics import RunSummary
-from ecgr.report.step_maps import by_client, kept_array
+from ecgr.report.step_maps import by_client, kept_array, late_curve, pooled_curve
 from study.data import ALGORITHMS, DATASETS, Compared, dataset_of
 
 Draw = Callable[[Figure], None]
@@ -143,5 +143,29 @@ def maps(kept: Mapping[str, Sequence[Kept]]) -> Draw:
             row[0].set_ylabel("round")
         for ax in axes[-1]:
             ax.set_xlabel("step")
+
+    return draw
+
+
+def positions(kept: Mapping[str, Sequence[Kept]]) -> Draw:
+    """Mean positions of kept steps over rounds, each step counting once, and each client; random choices in grey."""
+
+    def draw(figure: Figure) -> None:
+        axes = figure.subplots(2, len(DATASETS), squeeze=False, sharey=True, sharex="col")
+        for row, alpha in zip(axes, ("0.01", "1"), strict=True):
+            for ax, (data, name) in zip(row, DATASETS.items(), strict=True):
+                entries = kept[f"{data}-alpha-{alpha}"]
+                steps, clients = pooled_curve(entries), late_curve(entries)
+                grey = {"color": "0.88", "linewidth": 0, "label": "95 % of random choices"}
+                ax.fill_between(steps["rounds"], steps["chance_low"], steps["chance_high"], **grey)
+                ax.plot(steps["rounds"], steps["mean"], color=COLOURS[1], label="each kept step counts once")
+                ax.plot(clients["rounds"], clients["mean"], ":", color="0.35", label="each client counts once")
+                ax.set_title(f"{name}, alpha {alpha}")
+                ax.set_ylim(0, 1)
+            row[0].set_ylabel("mean position")
+        for ax in axes[-1]:
+            ax.set_xlabel("round")
+        handles, labels = axes[0][0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=3)
 
     return draw

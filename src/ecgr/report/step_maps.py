@@ -6,7 +6,7 @@ binned ones hold for each cell the share of its steps that was kept, as a byte: 
 
 import base64
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,6 +52,19 @@ def late_curve(entries: Entries) -> dict[str, list[Any]]:
     >>> late_curve([Kept(round=1, client=0, steps=4, kept=(3, 2))])["mean"]
     [0.75]
     """
+    return _curve(entries, lambda entry: 1)
+
+
+def pooled_curve(entries: Entries) -> dict[str, list[Any]]:
+    """As `late_curve`, but each kept step of a round counts once: clients weigh as much as they kept.
+
+    >>> pooled_curve([Kept(1, 0, 4, (3, 2)), Kept(1, 1, 2, (0,))])["mean"]  # (0.875 + 0.625 + 0.25) / 3
+    [0.58333]
+    """
+    return _curve(entries, lambda entry: len(entry.kept))
+
+
+def _curve(entries: Entries, weight: Callable[[Kept], int]) -> dict[str, list[Any]]:
     rounds: dict[int, list[Kept]] = {}
     for entry in entries:
         if entry.kept:
@@ -59,11 +72,14 @@ def late_curve(entries: Entries) -> dict[str, list[Any]]:
     curve: dict[str, list[Any]] = {"rounds": sorted(rounds), "mean": [], "chance_low": [], "chance_high": []}
     for number in curve["rounds"]:
         own = rounds[number]
+        weights = [weight(entry) for entry in own]
         positions = [(sum(e.kept) / len(e.kept) + 0.5) / e.steps for e in own]
-        reach = NORMAL_95 * math.sqrt(sum(_chance_variance(e.steps, len(e.kept)) for e in own)) / len(own)
-        curve["mean"].append(round(sum(positions) / len(own), 5))
-        curve["chance_low"].append(round(max(0.0, 0.5 - reach), 5))
-        curve["chance_high"].append(round(min(1.0, 0.5 + reach), 5))
+        variances = [_chance_variance(e.steps, len(e.kept)) for e in own]
+        mean = sum(w * p for w, p in zip(weights, positions, strict=True)) / sum(weights)
+        spread = math.sqrt(sum(w * w * v for w, v in zip(weights, variances, strict=True))) / sum(weights)
+        curve["mean"].append(round(mean, 5))
+        curve["chance_low"].append(round(max(0.0, 0.5 - NORMAL_95 * spread), 5))
+        curve["chance_high"].append(round(min(1.0, 0.5 + NORMAL_95 * spread), 5))
     return curve
 
 
