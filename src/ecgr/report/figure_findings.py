@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from ecgr.report.figure_panels import COLOURS, Drawing, panel_grid, whole_rounds
 from ecgr.report.figure_statistics import columns_of, statistics_height, statistics_panels
 from ecgr.report.findings import Findings
-from ecgr.report.labels import Entry, titles, wrapped
+from ecgr.report.labels import Entry, ordered, titles, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ REGULATED, OTHER = COLOURS[1], COLOURS[0]
 PALETTE = (REGULATED, OTHER, *COLOURS[2:])
 DASHES = ("-", (0, (4, 1.5)), ":", "-.")
 CHANCE = "0.88"
-NOISY = 40
+NOISY = 20
 """Rounds from which on the theory's curves are running means: shares of ten clients jump by tenths."""
 
 Series = Callable[[Entry], NDArray[np.float64]]
@@ -28,10 +28,10 @@ Series = Callable[[Entry], NDArray[np.float64]]
 
 def finding_figures(found: Findings) -> Iterator[Drawing]:
     """The figures that there is data for."""
-    if entries := found.get("positions"):
+    if entries := ordered(found.get("positions", ())):
         panels = len(set(titles(entries)))
         yield "positions", lambda width: 0.45 + 1.5 * panel_grid(panels, width)[0], partial(positions, entries=entries)
-    if entries := found.get("theory"):
+    if entries := ordered(found.get("theory", ())):
         yield "theory", lambda width: 4.3 if width > 5 else 5.9, partial(theory, entries=entries)
     if columns := columns_of(found.get("statistics", ())):
         yield "statistics", partial(statistics_height, columns=columns), partial(statistics_panels, columns=columns)
@@ -42,7 +42,7 @@ def positions(figure: "Figure", entries: Sequence[Entry]) -> None:
     names = titles(entries)
     panels = list(dict.fromkeys(names))
     rows, columns = panel_grid(len(panels), figure.get_figwidth())
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True)
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=True)
     shown: dict[str, Any] = {}
     for place, (ax, panel) in enumerate(zip(axes.flat, panels, strict=False)):
         for entry in (entry for entry, name in zip(entries, names, strict=True) if name == panel):
@@ -56,14 +56,16 @@ def positions(figure: "Figure", entries: Sequence[Entry]) -> None:
             ax.set_ylabel("mean position")
         if place >= len(panels) - columns:
             ax.set_xlabel("round")
-            ax.tick_params(labelbottom=True)
     for ax in axes.flat[len(panels) :]:
         ax.set_visible(False)
     figure.legend(shown.values(), shown.keys(), loc="outside lower center", ncols=2)
 
 
 def theory(figure: "Figure", entries: Sequence[Entry]) -> None:
-    """What held and how large it was, round by round; colours are data sets where there are several, else runs."""
+    """What held and how large it was, round by round; colours are data sets where there are several, else runs.
+
+    Runs of different lengths are drawn to one: learning rates follow the part of the run that is done.
+    """
     wide = figure.get_figwidth() > 5
     axes = figure.subplots(*((2, 3) if wide else (3, 2)), sharex=True)
     panels: tuple[tuple[str, Series, Callable[[Axes], None]], ...] = (
@@ -75,19 +77,23 @@ def theory(figure: "Figure", entries: Sequence[Entry]) -> None:
         ("gain in cosine,\ncos(G', mu) - cos(G, mu)", _gain, partial(_level, at=0.0)),
     )
     styles = _styles(entries)
-    length = max(len(entry["series"]["rounds"]) for entry in entries)
-    window = 2 * (length // 40) + 1 if length >= NOISY else 1
+    planned = [int(entry["config"].get("federation.rounds", entry["series"]["rounds"][-1])) for entry in entries]
+    windows = [2 * max(1, count // 40) + 1 if count >= NOISY else 1 for count in planned]
+    alike = len(set(planned)) == 1
     lines: dict[str, Any] = {}
     for ax, (title, series, prepare) in zip(axes.flat, panels, strict=True):
-        whole_rounds(ax)
+        if alike:
+            whole_rounds(ax)
         prepare(ax)
         ax.set_title(title)
-        for entry, (name, style) in zip(entries, styles, strict=True):
-            rounds, values = entry["series"]["rounds"], running_mean(series(entry), window)
-            (line,) = ax.plot(rounds, values, linewidth=1.0, marker="o" if len(rounds) == 1 else None, **style)
+        for entry, (name, style), count, window in zip(entries, styles, planned, windows, strict=True):
+            rounds = np.array(entry["series"]["rounds"]) / (1 if alike else count)
+            marker = "o" if len(rounds) == 1 else None
+            (line,) = ax.plot(rounds, running_mean(series(entry), window), linewidth=1.0, marker=marker, **style)
             lines.setdefault(name, line)
     for ax in axes[-1]:
-        ax.set_xlabel(f"round (means of {window})" if window > 1 else "round")
+        means = f" (means of {'/'.join(map(str, sorted(set(windows))))})" if max(windows) > 1 else ""
+        ax.set_xlabel(f"{'round' if alike else 'part of the run'}{means}")
     columns = min(len(lines), 4 if wide else 2)
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns)
 
@@ -121,12 +127,12 @@ def _styles(entries: Sequence[Entry]) -> list[tuple[str, dict[str, Any]]]:
     names = titles(entries)
     data = [str(entry["config"].get("data.name")) for entry in entries]
     sets = list(dict.fromkeys(data))
+    rest = [name.removeprefix(own) for name, own in zip(names, data, strict=True)]
+    kinds = list(dict.fromkeys(rest))
     if len(sets) == 1:
-        order = list(dict.fromkeys(names))
-        places = [(order.index(name), order.index(name) // len(PALETTE)) for name in names]
+        places = [(kinds.index(each), kinds.index(each) // len(PALETTE)) for each in rest]
     else:
-        own = {each: list(dict.fromkeys(n for n, d in zip(names, data, strict=True) if d == each)) for each in sets}
-        places = [(sets.index(d), own[d].index(name)) for name, d in zip(names, data, strict=True)]
+        places = [(sets.index(own), kinds.index(each)) for own, each in zip(data, rest, strict=True)]
     return [
         (name, {"color": PALETTE[colour % len(PALETTE)], "linestyle": DASHES[dash % len(DASHES)]})
         for name, (colour, dash) in zip(names, places, strict=True)

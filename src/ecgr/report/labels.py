@@ -67,6 +67,19 @@ def titles(entries: Sequence[Entry], without: Collection[str] = ()) -> list[str]
     ]
 
 
+def ordered(entries: Sequence[Entry]) -> list[Entry]:
+    """By data, method and settings, numbers by their size, then by seed: whatever the directories were called.
+
+    >>> [e["seed"] for e in ordered([{"config": {"optimizer.lr": lr}, "seed": n} for n, lr in ((0, 10.0), (1, 9.0))])]
+    [1, 0]
+    """
+
+    def place(value: Any) -> tuple[float, str]:
+        return (float(value), "") if isinstance(value, (int, float)) else (-math.inf, str(value))
+
+    return sorted(entries, key=lambda entry: (*(place(entry["config"].get(key)) for key in WORDS), entry["seed"]))
+
+
 def wrapped(title: str, inches: float) -> str:
     """A title in lines that fit above a panel of that width, broken between settings; four lines at most.
 

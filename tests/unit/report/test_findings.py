@@ -298,4 +298,16 @@ def test_many_runs_still_fit(tmp_path: Path, width: float) -> None:
     assert name == "theory"
     looks = {(line.get_color(), line.get_linestyle()) for line in figure.axes[0].lines[1:]}
     assert len(looks) == len(runs)
-    assert [text.get_text() for text in figure.legends[0].get_texts()][:2] == ["mnist, alpha 0.01", "mnist, alpha 1.0"]
+    texts = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert texts[:3] == ["cifar10, alpha 0.01", "cifar10, alpha 1.0", "cifar100, alpha 0.01"]
+
+
+def test_runs_of_different_lengths_are_drawn_to_one(tmp_path: Path) -> None:
+    runs = [record(tmp_path / data, BY_HAND[:count], data=data) for data, count in (("mnist", 2), ("digits", 4))]
+    ((_, _, draw),) = finding_figures(findings(runs))
+    figure = Figure(layout="constrained")
+    draw(figure)
+    longer, shorter = figure.axes[0].lines[1:]
+    assert np.asarray(longer.get_xdata()).tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert np.asarray(shorter.get_xdata()).tolist() == [0.5, 1.0]
+    assert figure.axes[-1].get_xlabel() == "part of the run"
