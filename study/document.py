@@ -184,9 +184,10 @@ def _control_section(study: Study) -> Iterable[str]:
 def _steps_section() -> Iterable[str]:
     yield from ("## Which steps are kept, and the theory", "", *_commands("steps"))
     yield (
-        "Maps of the client with the most steps (filled: kept), the mean position of kept steps over rounds with the"
-        " range of 95 % of random choices, and the quantities of [the theory](../guide/theory.md) on MNIST and"
-        " CIFAR-10."
+        "Maps of the client with the most steps (filled: kept); the mean position of kept steps over rounds, with the"
+        " range of 95 % of random choices; and the quantities of [the theory](../guide/theory.md) on MNIST and"
+        " CIFAR-10. Positions are counted in two ways, because under strong heterogeneity some clients take two steps a"
+        " round and others a hundred: the verdict takes each kept step once, as the paper's pictures show them."
     )
     yield from ("", "![maps of kept steps](images/maps.png)", "")
     yield from ("![positions of kept steps](images/positions.png)", "")
