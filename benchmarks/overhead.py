@@ -7,6 +7,7 @@ machine do not disturb; whole rounds are timed by the clock.
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from statistics import median
 from typing import Any
 
 from benchmarks.problems import one_job, problem
@@ -68,8 +69,7 @@ def rows(quick: bool) -> Iterator[Row]:
             regulated()
             plain()
             shares.clear()
-        with_it, without = interleaved(2 if model == "cnn" else 5, regulated, plain)
+        with_it, without = interleaved(3 if model == "cnn" else 5, regulated, plain)
         where = f"{model}, T = {T}"
-        share = sorted(shares)[len(shares) // 2] if len(shares) > 2 else min(shares)
-        yield at_most(f"overhead: recording and regulation, share of the round, {where}", share, limit)
+        yield at_most(f"overhead: recording and regulation, share of the round, {where}", median(shares), limit)
         yield shown(f"overhead: whole rounds, ecgr / none, {where}", median_ratio(with_it, without))

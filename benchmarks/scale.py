@@ -43,3 +43,9 @@ def by_population(quick: bool) -> dict[int, float]:
     """Seconds per round for 10 participants of so many clients, for the figure."""
     sizes = (10, 50, 200, 1000) if quick else (10, 30, 100, 300, 1000, 2000)
     return {n: probe(n, n * SAMPLES_EACH, 10, 10)["seconds"] for n in sizes}
+
+
+def everyone(quick: bool) -> dict[int, float]:
+    """Seconds per round when all of so many clients take part, for the figure."""
+    sizes = (10, 50) if quick else (10, 30, 100, 300)
+    return {n: probe(n, n * SAMPLES_EACH, 4, n)["seconds"] for n in sizes}
