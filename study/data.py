@@ -30,6 +30,18 @@ COMPARED = ("main", "controls", "ablations")
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ALGORITHMS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD"}
 
+REGULATORS = {
+    "ecgr": "ECGR",
+    "ecgr, step_control=match_plain": "ECGR, plain step's length",
+    "none, server_lr=1.05": "plain, 5 % longer steps",
+    "safe_ecgr": "ECGR with the safe beta",
+    "random_half": "a random half",
+    "first_half": "the first half",
+    "last_half": "the last half",
+    "smallest_norm": "the shortest half",
+    "bherd": "BHerd's half",
+}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Compared:
@@ -38,9 +50,23 @@ class Compared:
     runs: Sequence[RunSummary]
     comparison: Comparison
 
+    @property
+    def ordered(self) -> list[Pair]:
+        """All pairs by data set, algorithm and regulator, in the order of the tables above."""
+
+        def place(pair: Pair) -> tuple[int, int, int]:
+            known = (list(DATASETS), list(ALGORITHMS), list(REGULATORS))
+            names = (dataset_of(pair.setting), pair.algorithm.partition("(")[0], pair.regulator)
+            data, algorithm, regulator = (
+                own.index(name) if name in own else len(own) for own, name in zip(known, names, strict=True)
+            )
+            return data, algorithm, regulator
+
+        return sorted(self.comparison.pairs, key=place)
+
     def pairs(self, data: str) -> list[Pair]:
         """The pairs of one data set."""
-        return [pair for pair in self.comparison.pairs if dataset_of(pair.setting) == data]
+        return [pair for pair in self.ordered if dataset_of(pair.setting) == data]
 
     def pair(self, data: str, algorithm: str, regulator: str = "ecgr") -> Pair | None:
         """One pair, if it was run."""

@@ -44,10 +44,10 @@ def draw(study: Study, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     main, controls = study.compared["main"], study.compared["controls"]
     figures.save(folder / "accuracy.png", (WIDTH, 6.4), figures.accuracy(main))
-    pairs = main.comparison.pairs
+    pairs = main.ordered
     tall = 0.9 + 0.27 * len(pairs)
     figures.save(folder / "differences.png", (6.4, tall), figures.differences(pairs, figures.main_label, claimed=True))
-    pairs = controls.comparison.pairs
+    pairs = controls.ordered
     tall = 0.9 + 0.27 * len(pairs)
     figures.save(folder / "controls.png", (6.4, tall), figures.differences(pairs, figures.control_label, claimed=False))
     figures.save(folder / "maps.png", (WIDTH, 3.6), figures.maps(study.maps))
@@ -91,7 +91,7 @@ def with_summary(text: str, study: Study) -> str:
 def summary(study: Study) -> list[str]:
     """A few lines for somebody who reads no further."""
     verdicts = Counter(claim.verdict for claim in claims(study))
-    pairs = study.compared["main"].comparison.pairs
+    pairs = study.compared["main"].ordered
     judged = Counter(verdict_on_gain(pair) for pair in pairs)
     headline = [pair for pair in pairs if not pair.exploratory]
     lines = [
@@ -171,13 +171,13 @@ def _pair_rows(pairs: Iterable[Pair], name: str) -> Iterable[str]:
 
 def _main_section(study: Study) -> Iterable[str]:
     yield from ("## The main comparison", "", *_commands("main"))
-    yield from _pair_rows(study.compared["main"].comparison.pairs, "algorithm")
+    yield from _pair_rows(study.compared["main"].ordered, "algorithm")
     yield from ("", "![differences](images/differences.png)", "", "![accuracy over rounds](images/accuracy.png)", "")
 
 
 def _control_section(study: Study) -> Iterable[str]:
     yield from ("## Controls", "", *_commands("controls"))
-    yield from _pair_rows(study.compared["controls"].comparison.pairs, "instead of plain")
+    yield from _pair_rows(study.compared["controls"].ordered, "instead of plain")
     yield from ("", "![controls](images/controls.png)", "")
 
 
@@ -228,7 +228,7 @@ def _collapse_section(study: Study) -> Iterable[str]:
 
 def _undecided(study: Study) -> Iterable[str]:
     """What these runs cannot say."""
-    pairs = study.compared["main"].comparison.pairs
+    pairs = study.compared["main"].ordered
     few = sum(pair.exploratory for pair in pairs)
     yield from ("## What these runs cannot decide", "")
     yield f"- {few} of {len(pairs)} pairs have fewer than 10 seeds: they are exploratory."

@@ -19,15 +19,9 @@ from ecgr.report.figure_steps import DAMPED, KEPT
 from ecgr.report.figures import STYLE
 from ecgr.report.metrics import RunSummary
 from ecgr.report.step_maps import by_client, kept_array, late_curve, pooled_curve
-from study.data import ALGORITHMS, DATASETS, Compared, dataset_of
+from study.data import ALGORITHMS, DATASETS, REGULATORS, Compared, dataset_of
 
 Draw = Callable[[Figure], None]
-NAMES = {
-    "ecgr": "ECGR",
-    "ecgr, step_control=match_plain": "ECGR, plain step's length",
-    "none, server_lr=1.05": "plain, 5 % longer steps",
-    "safe_ecgr": "ECGR with the safe beta",
-}
 
 
 def save(path: Path, size: tuple[float, float], draw: Draw) -> None:
@@ -123,7 +117,7 @@ def main_label(pair: Pair) -> str:
 
 def control_label(pair: Pair) -> str:
     """What was done instead."""
-    return f"{NAMES.get(pair.regulator, pair.regulator)} ({len(pair.seeds)} seeds)"
+    return f"{REGULATORS.get(pair.regulator, pair.regulator)} ({len(pair.seeds)} seeds)"
 
 
 def maps(kept: Mapping[str, Sequence[Kept]]) -> Draw:
