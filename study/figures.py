@@ -52,8 +52,8 @@ def accuracy(main: Compared) -> Draw:
             row[0].set_ylabel(f"{name}\naccuracy, %")
         for ax in axes[-1]:
             ax.set_xlabel("round")
-        handles, labels = axes[0][0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=2)
+        drawn = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=2)
 
     return draw
 
