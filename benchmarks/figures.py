@@ -1,20 +1,15 @@
 """Figures of speed, and docs/results/performance.md with all numbers."""
 
-import statistics
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import log10
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from benchmarks import scale
-from benchmarks.explicit_search import explicit_search
 from benchmarks.page import page
-from benchmarks.rows import ROOT, Row, seconds
-from benchmarks.selection import recorded, steps_like_training
-from ecgr.regulators import herd
+from benchmarks.rows import ROOT, Row
+from benchmarks.selection_probe import probe
 from ecgr.report.figure_panels import COLOURS
 
 RESULTS = ROOT / "docs" / "results"
@@ -32,20 +27,15 @@ class Series:
 
 def selection_series(sizes: Mapping[int, tuple[int, int]]) -> list[Series]:
     """Both searches for each (T, d), by the number on the axis."""
-    ours: dict[int, float] = {}
-    explicit: dict[int, float] = {}
-    for x, (T, d) in sizes.items():
-        steps = steps_like_training(T, d)
-        store = recorded(steps)
-        store.gram()
-        ours[x] = statistics.median(seconds(lambda s=store, T=T: herd(s.gram(), T // 2)) for _ in range(5))
-        explicit[x] = seconds(lambda s=steps, T=T: explicit_search(s, T // 2))
-    return [Series("explicit search", explicit), Series("Gram matrix and herding", ours)]
+    found = {x: probe(T, d) for x, (T, d) in sizes.items()}
+    return [
+        Series("explicit search", {x: explicit for x, (explicit, _) in found.items()}),
+        Series("Gram matrix and herding", {x: ours for x, (_, ours) in found.items()}),
+    ]
 
 
 def write(rows: list[Row], facts: dict[str, Any], quick: bool) -> None:
     """Measure what the figures show, draw them and write the page."""
-    torch.set_num_threads(1)
     by_steps = selection_series({T: (T, LENET) for T in BY_STEPS[: 3 if quick else None]})
     by_size = selection_series({d: (STEPS, d) for d in BY_SIZE[: 2 if quick else None]})
     clients = [

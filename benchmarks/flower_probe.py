@@ -40,7 +40,7 @@ _data: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
 
 
 def rounds(clients: int) -> int:
-    return 3 if clients > 50 else 4
+    return 3
 
 
 def client_data(client: int, samples: int) -> tuple[torch.Tensor, torch.Tensor]:

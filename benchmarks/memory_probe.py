@@ -12,7 +12,7 @@ from ecgr.gradients import STORES
 from ecgr.regulators import ECGR
 from ecgr.workspace import Workspace
 
-BATCH = {"lenet": 128, "resnet18": 4}
+BATCH = {"lenet": 128, "resnet18": 2}
 """The paper's for LeNet; a small one for ResNet-18, whose round would take minutes."""
 
 

@@ -64,8 +64,10 @@ def _figure(topic: str, population: Mapping[int, float]) -> list[str]:
             "![Seconds of selection against T and against d, by both searches](images/performance-selection.png)",
             "",
             "The explicit search builds all candidate sums at every step, about 3/8 T^2 d numbers for half of the"
-            " steps, and each of them goes through memory; the Gram matrix takes T^2 d / 2 multiply-adds in matrix"
-            " products, which stay in the cache, and the search on it is negligible.",
+            " steps; the Gram matrix takes T^2 d / 2 multiply-adds in matrix products that stay in the cache (float64"
+            " up to 2^26 of them, float32 beyond), and the search on it is negligible. A good part of the explicit"
+            " search is memory that it gives back and has to get again, page by page, at every step. The figure leaves"
+            " that out: there, and in the rows that say so, the allocator keeps what is freed.",
         ]
     if topic == "scale":
         return [

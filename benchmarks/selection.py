@@ -7,28 +7,13 @@ import torch
 from torch import Tensor
 
 from benchmarks.explicit_search import explicit_search
-from benchmarks.rows import Row, at_least, at_most, interleaved, median_ratio
+from benchmarks.rows import Row, at_least, at_most, interleaved, median_ratio, shown
+from benchmarks.selection_probe import probe
+from benchmarks.steps import recorded, steps_like_training
 from ecgr.gradients import DenseGradientSet
 from ecgr.regulators import herd
 
 SIZES = {(160, 61_706): 35.0, (100, 1_167_872): 60.0}
-
-
-def steps_like_training(T: int, d: int, seed: int = 0) -> Tensor:
-    """A common direction that fades, under noise, with lengths that differ: no two candidates are nearly equal."""
-    generator = torch.Generator().manual_seed(seed)
-    drift = torch.randn(d, generator=generator)
-    fading = torch.linspace(1.0, -0.4, T) + 0.3 * torch.randn(T, generator=generator)
-    lengths = torch.exp(0.5 * torch.randn(T, generator=generator))
-    rows = torch.randn(T, d, generator=generator)
-    return rows.add_(fading[:, None] * drift).mul_(1e-3 * lengths[:, None])
-
-
-def recorded(steps: Tensor) -> DenseGradientSet:
-    store = DenseGradientSet(steps.shape[1], steps=len(steps))
-    for row in steps:
-        store.append(row)
-    return store
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -53,6 +38,12 @@ def rows(quick: bool) -> Iterator[Row]:
             median_ratio(slow, fast),
             limit,
             f"{statistics.median(slow):.2f} s against {statistics.median(fast):.3f} s",
+        )
+        slow_kept, fast_kept = probe(T, d)
+        yield shown(
+            f"selection: the same where freed memory is kept, {where}",
+            slow_kept / fast_kept,
+            f"{slow_kept:.2f} s against {fast_kept:.3f} s",
         )
         yield at_least(f"selection: kept steps in common, {where}", _common(kept), 1.0)
         yield at_most(f"selection: error of the Gram matrix, {where}", gram_error(store, steps), 1e-6)
