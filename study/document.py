@@ -10,7 +10,7 @@ from ecgr.report.comparison import Pair
 from ecgr.report.figure_findings import finding_figures
 from study import figures
 from study.claims import Claim, claims, collapsed, gain, points, reported, verdict_on_gain
-from study.data import ALGORITHMS, DATASETS, RESULTS, ROOT, Study, load
+from study.data import ALGORITHMS, DATASETS, REGULATORS, RESULTS, ROOT, Study, load
 
 PAGE = RESULTS / "paper.md"
 IMAGES = RESULTS / "images"
@@ -47,7 +47,7 @@ def draw(study: Study, folder: Path) -> None:
     figures.save(folder / "accuracy.png", (WIDTH, 6.4), figures.accuracy(main))
     save_differences(folder / "differences.png", main.ordered, figures.main_label, claimed=True)
     if "controls" in study.compared:
-        pairs = study.compared["controls"].ordered
+        pairs = [pair for pair in study.compared["controls"].ordered if len(pair.seeds) > 1]
         save_differences(folder / "controls.png", pairs, figures.control_label, claimed=False)
     figures.save(folder / "maps.png", (WIDTH, 3.6), figures.maps(study.maps))
     theory = [e for e in study.steps["theory"] if e["config"]["data.name"] in {"mnist", "cifar10"}]
@@ -229,6 +229,13 @@ def _collapse_section(study: Study) -> Iterable[str]:
     yield from ("", "![statistics over rounds](images/statistics.png)", "")
 
 
+def _missing_controls(study: Study, data: str) -> list[str]:
+    """The controls that have fewer than two seeds."""
+    controls = study.compared.get("controls")
+    found = [] if controls is None else [p.regulator for p in controls.pairs(data) if len(p.seeds) > 1]
+    return [f"`{name}`" for name in REGULATORS if name not in found]
+
+
 def _undecided(study: Study) -> Iterable[str]:
     """What these runs cannot say."""
     pairs = study.compared["main"].ordered
@@ -237,6 +244,9 @@ def _undecided(study: Study) -> Iterable[str]:
     yield f"- {few} of {len(pairs)} pairs have fewer than 10 seeds: they are exploratory."
     yield "- The reduced CIFARs end far below the paper's accuracies; differences there need not carry over."
     yield "- Runs at full size: `ecgr sweep study/full` is ready and was not run; LC25000 was not run."
+    for data in ("mnist", "cifar10"):
+        if missing := _missing_controls(study, data):
+            yield f"- Controls not run, or with one seed only, on {DATASETS[data]}: {', '.join(missing)}."
     if "ablations" not in study.compared:
         yield "- The ablations (`ecgr sweep study/ablations`) were not run."
     yield "- Which steps are kept and the theory's quantities come from one seed for each data set and alpha."
