@@ -1,8 +1,8 @@
 """An environment of its own for Flower's simulation engine, which nothing but one comparison needs.
 
 It is made on first use in ``build/flower-ray``, through ``constraints.txt``, and looks into the environment that runs
-the benchmarks for everything that is there already: only Ray and what it needs has to be fetched, torch has not. It is
-made again when the pins, the interpreter or that environment change.
+the benchmarks for everything that is there already: only Ray, Flower Datasets and what they need have to be fetched,
+torch has not. It is made again when the pins, the interpreter or that environment change.
 """
 
 import shutil
@@ -16,7 +16,7 @@ from benchmarks.rows import ROOT, environment
 
 PLACE = ROOT / "build" / "flower-ray"
 CONSTRAINTS = ROOT / "constraints.txt"
-WANTED = "flwr[simulation]==1.41.0"
+WANTED = ("flwr[simulation]==1.41.0", "flwr-datasets[vision]==0.6.1")
 PATIENCE = 300  # seconds for the installation: the rest of the suite has to fit into its quarter of an hour as well
 
 
@@ -32,15 +32,15 @@ def python_with_ray() -> str:
         _run([sys.executable, "-m", "venv", str(PLACE)])
         _look_into_ours(python)
         pip = [str(python), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-input"]
-        _run([*pip, "--constraint", str(CONSTRAINTS), WANTED])
-        _run([str(python), "-c", "import flwr.simulation, ray, torch, ecgr"])
+        _run([*pip, "--constraint", str(CONSTRAINTS), *WANTED])
+        _run([str(python), "-c", "import flwr.simulation, flwr_datasets, ray, torch, ecgr"])
         stamp.write_text(_identity(), encoding="utf-8")
     return str(python)
 
 
 def _identity() -> str:
     """What the environment was made from: the same text, the same environment."""
-    return "\n".join([WANTED, sys.version, *_ours(), CONSTRAINTS.read_text(encoding="utf-8")])
+    return "\n".join([*WANTED, sys.version, *_ours(), CONSTRAINTS.read_text(encoding="utf-8")])
 
 
 def _ours() -> list[str]:

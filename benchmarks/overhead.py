@@ -69,7 +69,7 @@ def rows(quick: bool) -> Iterator[Row]:
             regulated()
             plain()
             shares.clear()
-        with_it, without = interleaved(3 if model == "cnn" else 5, regulated, plain)
+        with_it, without = interleaved(2 if model == "cnn" else 5, regulated, plain)
         where = f"{model}, T = {T}"
         yield at_most(f"overhead: recording and regulation, share of the round, {where}", median(shares), limit)
         yield shown(f"overhead: whole rounds, ecgr / none, {where}", median_ratio(with_it, without))

@@ -14,9 +14,9 @@ HEADINGS = {
     " processes of their own, of which each has loaded the same code beforehand.",
     "fidelity": "ECGR on a lossy store against ECGR on the exact steps of real training.",
     "simulator": "Seconds per round against a hand-written loop in two processes with everything preloaded, and against"
-    " Flower's simulation engine on the same work. `tuned client` keeps its images in memory, normalised, and runs two"
-    " clients at a time on one thread each; the other is written as Flower's tutorial writes it and leaves the engine"
-    " at its defaults.",
+    " Flower's simulation engine on the same work. There the client is that of Flower's own PyTorch template (Flower"
+    " Datasets, images transformed one by one, a DataLoader in every call) and the engine is left at its defaults; the"
+    " `tuned client` keeps its images in memory, normalised, and runs two at a time on one thread each.",
     "scale": "SCAFFOLD, with what clients remember on disk.",
 }
 """By the first word of a row's name."""
