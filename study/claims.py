@@ -1,91 +1,23 @@
-"""The paper's claims, one by one: what it says, what was measured, and a verdict by a rule fixed here, not by hand.
+"""The paper's claims, one by one: what it says, what was measured, and a verdict by the rules of `study.verdicts`."""
 
-A gain is *shown* if the comparison's verdict is "better" (interval beyond zero, corrected p below 0.05), *contradicted*
-if it is "worse" or the interval ends below the smallest gain claimed, *not shown* otherwise: the runs do not decide.
-"""
-
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any
 
 from ecgr.report.comparison import Pair
 from ecgr.report.step_maps import pooled_curve
+from study.ablations import ablation_claims
 from study.data import ALGORITHMS, DATASETS, Compared, Study
+from study.verdicts import Claim, Verdict, combined, gain, percent, verdict_on_gain
 
-CLAIMED_GAIN = 0.01
-"""The paper: one to two points."""
 HALVES = ("random_half", "first_half", "last_half", "smallest_norm", "bherd")
 OFTEN, SELDOM = 0.95, 0.5
 """Shares from which something that the paper takes for granted counts as shown, and below which as contradicted."""
-
-Verdict = Literal["shown", "not shown", "contradicted", "not measured"]
-Sweep = Literal["main", "controls", "ablations", "steps", "collapse", "full"]
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """A row of the table."""
-
-    says: str
-    measured: str
-    verdict: str
-    sweep: Sweep
 
 
 def claims(study: Study) -> list[Claim]:
     """Every row, in the order of the paper."""
     return [claim for made in CLAIMS for claim in made(study)]
-
-
-def verdict_on_gain(pair: Pair) -> Verdict:
-    """The rule for gains in accuracy."""
-    interval = pair.primary.interval
-    if pair.verdict == "better":
-        return "shown"
-    if pair.verdict == "worse" or (interval is not None and interval[1] < CLAIMED_GAIN):
-        return "contradicted"
-    return "not shown"
-
-
-def gain(pair: Pair) -> str:
-    """A pair's difference in points with its interval and seeds."""
-    found = pair.primary
-    if found.mean is None or found.interval is None:
-        return "not comparable"
-    low, high = found.interval
-    return f"{points(found.mean)} ({points(low)} to {points(high)}; {len(pair.seeds)} seeds)"
-
-
-def points(value: float) -> str:
-    """A difference of shares in percentage points.
-
-    >>> points(0.0123), points(-0.00001)
-    ('+1.23', '+0.00')
-    """
-    return f"{100 * value:+z.2f}"
-
-
-def percent(value: float | None) -> str:
-    """A share as per cent.
-
-    >>> percent(0.5), percent(None)
-    ('50 %', 'none')
-    """
-    return "none" if value is None else f"{100 * value:.0f} %"
-
-
-def combined(verdicts: Sequence[str]) -> str:
-    """One verdict for several settings; where they differ, how many each.
-
-    >>> combined(["shown", "shown"]), combined(["shown", "not shown", "not shown"])
-    ('shown', 'not shown 2, shown 1')
-    """
-    counts = Counter(verdicts)
-    if len(counts) == 1:
-        return verdicts[0]
-    return ", ".join(f"{verdict} {count}" for verdict, count in sorted(counts.items(), key=lambda item: -item[1]))
 
 
 def _main(study: Study) -> Iterable[Claim]:
@@ -277,27 +209,15 @@ def _collapse(study: Study) -> Iterable[Claim]:
     )
 
 
-ABLATIONS = (
-    ("optimizer.lr=", "other learning rates (figures 3, 6, 8 to 10)"),
-    ("partition.alpha=", "weaker heterogeneity (figures 3, 6, 8 to 10)"),
-    ("beta=", "other beta (figures 3, 6, 8 to 10)"),
-)
-
-
-def _ablations(study: Study) -> Iterable[Claim]:
-    ablations = study.compared.get("ablations")
-    if ablations is None:
-        yield Claim("Ablations of lr, alpha and beta", "not run yet", "not measured", "ablations")
-        return
-    for data in ("mnist", "cifar10"):
-        for pair in ablations.pairs(data):
-            where = ", ".join(part for part in (pair.setting, pair.regulator) if part)
-            title = ALGORITHMS[pair.algorithm.partition("(")[0]]
-            yield Claim(f"{title}, {where}: ECGR above plain", gain(pair), verdict_on_gain(pair), "ablations")
-
-
 def _full(study: Study) -> Iterable[Claim]:
-    yield Claim("MNIST and Fashion-MNIST at full size", "not run here", "not measured", "full")
+    says = "at full size FedAvg with ECGR ends 1 to 2 points above itself (figure 2)"
+    full = study.compared.get("full")
+    for data in ("mnist", "fashion_mnist"):
+        pair = None if full is None else full.pair(data, "fedavg")
+        if pair is None:
+            yield Claim(f"{DATASETS[data]}: {says}", "not run here", "not measured", "full")
+        else:
+            yield Claim(f"{DATASETS[data]}: {says}", gain(pair), verdict_on_gain(pair), "full")
 
 
-CLAIMS = (_main, _controls, _positions, _theory, _collapse, _ablations, _full)
+CLAIMS = (_main, _full, _controls, _positions, _theory, _collapse, ablation_claims)

@@ -4,7 +4,7 @@
 
     docs/results/data/
       provenance.json                 commit, versions, cores
-      main, controls, ablations/      summaries.json, comparison.json, comparison.csv
+      main, controls, ablations, full/ summaries.json, comparison.json, comparison.csv
       steps/                          findings.json, and a map of kept steps for each run
       collapse/                       findings.json
 """
@@ -26,7 +26,7 @@ from ecgr.report.summaries import read_summaries
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 DATA = RESULTS / "data"
-COMPARED = ("main", "controls", "ablations")
+COMPARED = ("main", "controls", "ablations", "full")
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ALGORITHMS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD"}
 

@@ -9,8 +9,10 @@ from ecgr.files import write_atomically
 from ecgr.report.comparison import Pair
 from ecgr.report.figure_findings import finding_figures
 from study import figures
-from study.claims import Claim, claims, collapsed, gain, points, reported, verdict_on_gain
-from study.data import ALGORITHMS, DATASETS, REGULATORS, RESULTS, ROOT, Study, load
+from study.ablations import ABLATED, ablation_name, ablation_pairs
+from study.claims import claims, collapsed, reported
+from study.data import ALGORITHMS, DATASETS, REGULATORS, RESULTS, ROOT, Study, dataset_of, load
+from study.verdicts import Claim, gain, points, verdict_on_gain
 
 PAGE = RESULTS / "paper.md"
 IMAGES = RESULTS / "images"
@@ -49,6 +51,9 @@ def draw(study: Study, folder: Path) -> None:
     if "controls" in study.compared:
         pairs = [pair for pair in study.compared["controls"].ordered if len(pair.seeds) > 1]
         save_differences(folder / "controls.png", pairs, figures.control_label, claimed=False)
+    if ablations := study.compared.get("ablations"):
+        pairs = [pair for data in ABLATED for pair in ablation_pairs(ablations, data) if len(pair.seeds) > 1]
+        save_differences(folder / "ablations.png", pairs, ablation_name, claimed=False)
     figures.save(folder / "maps.png", (WIDTH, 3.6), figures.maps(study.maps))
     theory = [e for e in study.steps["theory"] if e["config"]["data.name"] in {"mnist", "cifar10"}]
     figures.save(folder / "positions.png", (WIDTH, 3.6), figures.positions(study.maps))
@@ -77,7 +82,9 @@ def page(study: Study) -> str:
             *_table(found),
             "",
             *_main_section(study),
+            *_full_section(study),
             *_control_section(study),
+            *_ablation_section(study),
             *_steps_section(),
             *_collapse_section(study),
             *_undecided(study),
@@ -106,7 +113,7 @@ def summary(study: Study) -> list[str]:
         f" wholly above zero in {sides.count(1)} of them and wholly below in {sides.count(-1)}.",
     ]
     for pair in headline:
-        data = DATASETS[pair.setting.removeprefix("data.name=")]
+        data = DATASETS[dataset_of(pair.setting)]
         lines.append(f"{ALGORITHMS[pair.algorithm]} on {data}: {gain(pair)} points, {pair.verdict}.")
     entries = study.collapse["statistics"]
     where = [e for e in entries if reported(e) and e["config"]["run.buffers"] == "as_weights"]
@@ -134,7 +141,7 @@ def _how(study: Study) -> Iterable[str]:
         "Pairs by seed; what counts is the mean accuracy of the last five rounds; intervals are paired t at 95 %; p"
         " from exact sign flips, after Holm over all pairs of a comparison ([statistics](../reference/statistics.md))."
         " With 5 seeds p cannot fall below 0.0625, with 3 not below 0.25: such pairs can be left open or contradicted,"
-        ' never shown. Verdicts follow the rule in `study/claims.py`: *shown* is a comparison\'s verdict "better";'
+        ' never shown. Verdicts follow the rule in `study/verdicts.py`: *shown* is a comparison\'s verdict "better";'
         ' *contradicted* is "worse", or an interval that ends below the +1 point claimed; else *not shown*.'
     )
     yield ""
@@ -163,24 +170,23 @@ def _commands(name: str) -> Iterable[str]:
     yield ""
 
 
-def _pair_rows(pairs: Iterable[Pair], name: str) -> Iterable[str]:
+def _pair_rows(pairs: Iterable[Pair], name: str, who: Callable[[Pair], str]) -> Iterable[str]:
     yield _row("data", name, "plain, %", "difference, points", "95 % interval", "seeds", "p (Holm)", "`ecgr compare`")
     yield "|---|---|---|---|---|---|---|---|"
     for pair in pairs:
         found = pair.primary
         if found.mean is None or found.interval is None or found.baseline_mean is None:
             continue
-        who = ALGORITHMS[pair.algorithm] if name == "algorithm" else f"`{pair.regulator}`"
         low, high = map(points, found.interval)
         yield (
-            f"| {DATASETS[pair.setting.removeprefix('data.name=')]} | {who} | {100 * found.baseline_mean:.2f} |"
+            f"| {DATASETS[dataset_of(pair.setting)]} | {who(pair)} | {100 * found.baseline_mean:.2f} |"
             f" {points(found.mean)} | {low} to {high} | {len(pair.seeds)} | {found.p_holm:.3g} | {pair.verdict} |"
         )
 
 
 def _main_section(study: Study) -> Iterable[str]:
     yield from ("## The main comparison", "", *_commands("main"))
-    yield from _pair_rows(study.compared["main"].ordered, "algorithm")
+    yield from _pair_rows(study.compared["main"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
     yield from ("", "![differences](images/differences.png)", "", "![accuracy over rounds](images/accuracy.png)", "")
 
 
@@ -188,8 +194,30 @@ def _control_section(study: Study) -> Iterable[str]:
     if "controls" not in study.compared:
         return
     yield from ("## Controls", "", *_commands("controls"))
-    yield from _pair_rows(study.compared["controls"].ordered, "instead of plain")
+    yield from _pair_rows(study.compared["controls"].ordered, "instead of plain", lambda pair: f"`{pair.regulator}`")
     yield from ("", "![controls](images/controls.png)", "")
+
+
+def _ablation_section(study: Study) -> Iterable[str]:
+    ablations = study.compared.get("ablations")
+    if ablations is None:
+        return
+    yield from ("## Ablations", "", *_commands("ablations"))
+    yield "One thing at a time differs from lr 0.001, alpha 0.01 and beta 0.2. Each row is ECGR against plain training."
+    yield ""
+    pairs = [pair for data in ABLATED for pair in ablation_pairs(ablations, data)]
+    yield from _pair_rows(pairs, "algorithm and what is varied", ablation_name)
+    yield from ("", "![ablations](images/ablations.png)", "")
+
+
+def _full_section(study: Study) -> Iterable[str]:
+    if "full" not in study.compared:
+        return
+    yield from ("## At full size", "", *_commands("full"))
+    yield "Nothing reduced: all images, batches of 128, 100 rounds."
+    yield ""
+    yield from _pair_rows(study.compared["full"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
+    yield ""
 
 
 def _steps_section() -> Iterable[str]:
@@ -243,7 +271,9 @@ def _undecided(study: Study) -> Iterable[str]:
     yield from ("## What these runs cannot decide", "")
     yield f"- {few} of {len(pairs)} pairs have fewer than 10 seeds: they are exploratory."
     yield "- The reduced CIFARs end far below the paper's accuracies; differences there need not carry over."
-    yield "- Runs at full size: `ecgr sweep study/full` is ready and was not run; LC25000 was not run."
+    if "full" not in study.compared:
+        yield "- Runs at full size: `ecgr sweep study/full` is ready and was not run."
+    yield "- LC25000 was not run."
     for data in ("mnist", "cifar10"):
         if missing := _missing_controls(study, data):
             yield f"- Controls not run, or with one seed only, on {DATASETS[data]}: {', '.join(missing)}."
