@@ -1,18 +1,20 @@
 """docs/results/paper.md and the summary in README, made from the committed data; `rebuild` also draws the figures."""
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from math import copysign
 from pathlib import Path
 
 from ecgr.files import write_atomically
 from ecgr.report.comparison import Pair
 from ecgr.report.figure_findings import finding_figures
-from study import figures
+from study import figures, sections
 from study.ablations import ABLATED, ablation_name, ablation_pairs
-from study.claims import claims, collapsed, reported
-from study.data import ALGORITHMS, DATASETS, REGULATORS, RESULTS, ROOT, Study, dataset_of, load
-from study.verdicts import Claim, gain, points, verdict_on_gain
+from study.claims import claims
+from study.collapse import counted, of
+from study.data import ALGORITHMS, DATASETS, RESULTS, ROOT, Study, dataset_of, load
+from study.steps import theory_measured
+from study.verdicts import gain, gains_a_point
 
 PAGE = RESULTS / "paper.md"
 IMAGES = RESULTS / "images"
@@ -20,18 +22,6 @@ README = ROOT / "README.md"
 WIDTH = 7.2
 """Inches, at 160 dots each: as wide as a page on a screen shows them."""
 START, END = "<!-- results: written by `make results` -->", "<!-- end of results -->"
-
-COMMANDS = {
-    "main": ("ecgr sweep study/main --workers 2", "ecgr compare runs/study-main"),
-    "controls": (
-        "ecgr sweep study/controls --workers 2",
-        "ecgr compare runs/study-controls --treatment algorithm.server_lr --treatment run.step_control",
-    ),
-    "ablations": ("ecgr sweep study/ablations --workers 2", "ecgr compare runs/study-ablations"),
-    "steps": ("ecgr sweep study/steps --workers 2", "ecgr figures runs/study-steps"),
-    "collapse": ("ecgr sweep study/collapse --workers 2", "ecgr figures runs/study-collapse"),
-    "full": ("ecgr sweep study/full --workers 2", "ecgr compare runs/study-full"),
-}
 
 
 def rebuild(results: Path = RESULTS, readme: Path = README) -> None:
@@ -76,18 +66,20 @@ def page(study: Study) -> str:
             "",
             "Made by `make results` from the data in [data/](data); do not edit by hand.",
             "",
-            *_how(study),
+            *sections.how(study),
             "## Claim by claim",
             "",
-            *_table(found),
+            *sections.claim_table(found),
             "",
-            *_main_section(study),
-            *_full_section(study),
-            *_control_section(study),
-            *_ablation_section(study),
-            *_steps_section(),
-            *_collapse_section(study),
-            *_undecided(study),
+            *sections.beyond_table(theory_measured(study)),
+            "",
+            *sections.main_section(study),
+            *sections.full_section(study),
+            *sections.control_section(study),
+            *sections.ablation_section(study),
+            *sections.steps_section(),
+            *sections.collapse_section(study),
+            *sections.undecided(study),
         ]
     )
 
@@ -101,183 +93,25 @@ def with_summary(text: str, study: Study) -> str:
 
 def summary(study: Study) -> list[str]:
     """A few lines for somebody who reads no further."""
-    verdicts = Counter(claim.verdict for claim in claims(study))
     pairs = study.compared["main"].ordered
-    judged = Counter(verdict_on_gain(pair) for pair in pairs)
+    judged = Counter(gains_a_point(pair.primary) for pair in pairs)
     sides = [copysign(1, pair.primary.mean or 0) if pair.primary.excludes_zero else 0 for pair in pairs]
-    headline = [pair for pair in pairs if not pair.exploratory]
+    few = sum(pair.exploratory for pair in pairs)
     lines = [
-        "In a reduced protocol that keeps every client's number of steps, the paper's gain of 1 to 2 points was shown"
-        f" in {judged['shown']} of {len(pairs)} pairs of data set and algorithm, contradicted in"
-        f" {judged['contradicted']}, and left open in {judged['not shown']}. The interval of the difference lies"
-        f" wholly above zero in {sides.count(1)} of them and wholly below in {sides.count(-1)}.",
+        f"In a reduced protocol, the paper's gain of approximately 1 to 2 points was shown in {judged['shown']} of"
+        f" {len(pairs)} pairs of data set and algorithm, contradicted in {judged['contradicted']}, and left open in"
+        f" {judged['not shown']}; {few} of the {len(pairs)} have 3 or 5 seeds, with which the test can contradict a"
+        " gain or leave it open, never show it. The interval of the difference lies wholly above zero in"
+        f" {sides.count(1)} of the {len(pairs)} and wholly below in {sides.count(-1)}.",
     ]
-    for pair in headline:
-        data = DATASETS[dataset_of(pair.setting)]
-        lines.append(f"{ALGORITHMS[pair.algorithm]} on {data}: {gain(pair)} points, {pair.verdict}.")
-    entries = study.collapse["statistics"]
-    where = [e for e in entries if reported(e) and e["config"]["run.buffers"] == "as_weights"]
-    averaged = [e for e in entries if e["config"]["run.buffers"] == "average"]
+    for pair in (pair for pair in pairs if not pair.exploratory):
+        name = f"{ALGORITHMS[pair.algorithm]} on {DATASETS[dataset_of(pair.setting)]}"
+        lines.append(f"{name}: {gain(pair)} points, {pair.verdict}.")
+    where, averaged = of(study, "as_weights")[0], [e for group in of(study, "average") for e in group]
     lines.append(
         "The collapse of FedNova with ECGR is an artefact of evaluation: with BatchNorm's statistics treated as weights"
-        f" it is there in {sum(map(collapsed, where))} of the {len(where)} settings where the paper reports it; with"
-        f" the same weights and averaged statistics in {sum(map(collapsed, averaged))} of {len(averaged)}."
+        f" it is there in {counted(where)} settings where the paper has it (one of them by inference); with the same"
+        f" weights and averaged statistics in {counted(averaged)}."
     )
-    count = sum(verdicts.values())
+    count = len(claims(study))
     return [*lines, f"All {count} rows, claim by claim: [docs/results/paper.md](docs/results/paper.md)."]
-
-
-def _how(study: Study) -> Iterable[str]:
-    made = study.provenance
-    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
-    yield (
-        f"Commit {made['commit']}, {made['machine']['cores']} cores, {versions}. Data: {made['data']}."
-        " The reductions stand in `experiments/study/bases/`: every client takes as many steps as in the paper, on"
-        " fewer images with smaller batches; the CIFARs also with smaller images, a narrower network and fewer rounds."
-        " So these are not the paper's own numbers: they decide about trends, under this protocol."
-    )
-    yield ""
-    yield (
-        "Pairs by seed; what counts is the mean accuracy of the last five rounds; intervals are paired t at 95 %; p"
-        " from exact sign flips, after Holm over all pairs of a comparison ([statistics](../reference/statistics.md))."
-        " With 5 seeds p cannot fall below 0.0625, with 3 not below 0.25: such pairs can be left open or contradicted,"
-        ' never shown. Verdicts follow the rule in `study/verdicts.py`: *shown* is a comparison\'s verdict "better";'
-        ' *contradicted* is "worse", or an interval that ends below the +1 point claimed; else *not shown*.'
-    )
-    yield ""
-
-
-def _table(found: Sequence[Claim]) -> Iterable[str]:
-    yield "| the paper says | measured (points: difference, 95 % interval, seeds) | verdict | command |"
-    yield "|---|---|---|---|"
-    for claim in found:
-        command = f"`{COMMANDS[claim.sweep][0]}`"
-        yield f"| {_cell(claim.says)} | {_cell(claim.measured)} | {claim.verdict} | {command} |"
-
-
-def _row(*cells: str) -> str:
-    return f"| {' | '.join(cells)} |"
-
-
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
-
-
-def _commands(name: str) -> Iterable[str]:
-    yield "```"
-    yield from COMMANDS[name]
-    yield "```"
-    yield ""
-
-
-def _pair_rows(pairs: Iterable[Pair], name: str, who: Callable[[Pair], str]) -> Iterable[str]:
-    yield _row("data", name, "plain, %", "difference, points", "95 % interval", "seeds", "p (Holm)", "`ecgr compare`")
-    yield "|---|---|---|---|---|---|---|---|"
-    for pair in pairs:
-        found = pair.primary
-        if found.mean is None or found.interval is None or found.baseline_mean is None:
-            continue
-        low, high = map(points, found.interval)
-        yield (
-            f"| {DATASETS[dataset_of(pair.setting)]} | {who(pair)} | {100 * found.baseline_mean:.2f} |"
-            f" {points(found.mean)} | {low} to {high} | {len(pair.seeds)} | {found.p_holm:.3g} | {pair.verdict} |"
-        )
-
-
-def _main_section(study: Study) -> Iterable[str]:
-    yield from ("## The main comparison", "", *_commands("main"))
-    yield from _pair_rows(study.compared["main"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
-    yield from ("", "![differences](images/differences.png)", "", "![accuracy over rounds](images/accuracy.png)", "")
-
-
-def _control_section(study: Study) -> Iterable[str]:
-    if "controls" not in study.compared:
-        return
-    yield from ("## Controls", "", *_commands("controls"))
-    yield from _pair_rows(study.compared["controls"].ordered, "instead of plain", lambda pair: f"`{pair.regulator}`")
-    yield from ("", "![controls](images/controls.png)", "")
-
-
-def _ablation_section(study: Study) -> Iterable[str]:
-    ablations = study.compared.get("ablations")
-    if ablations is None:
-        return
-    yield from ("## Ablations", "", *_commands("ablations"))
-    yield "One thing at a time differs from lr 0.001, alpha 0.01 and beta 0.2. Each row is ECGR against plain training."
-    yield ""
-    pairs = [pair for data in ABLATED for pair in ablation_pairs(ablations, data)]
-    yield from _pair_rows(pairs, "algorithm and what is varied", ablation_name)
-    yield from ("", "![ablations](images/ablations.png)", "")
-
-
-def _full_section(study: Study) -> Iterable[str]:
-    if "full" not in study.compared:
-        return
-    yield from ("## At full size", "", *_commands("full"))
-    yield "Nothing reduced: all images, batches of 128, 100 rounds."
-    yield ""
-    yield from _pair_rows(study.compared["full"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
-    yield ""
-
-
-def _steps_section() -> Iterable[str]:
-    yield from ("## Which steps are kept, and the theory", "", *_commands("steps"))
-    yield (
-        "Maps of the client with the most steps (filled: kept); the mean position of kept steps over rounds, with the"
-        " range of 95 % of random choices; and the quantities of [the theory](../guide/theory.md) on MNIST and"
-        " CIFAR-10. Positions are counted in two ways, because under strong heterogeneity some clients take two steps a"
-        " round and others a hundred: the verdict takes each kept step once, as the paper's pictures show them."
-    )
-    yield from ("", "![maps of kept steps](images/maps.png)", "")
-    yield from ("![positions of kept steps](images/positions.png)", "")
-    yield from ("![the theory's quantities](images/theory.png)", "")
-
-
-def _collapse_section(study: Study) -> Iterable[str]:
-    yield from ("## The collapse of FedNova with ECGR", "", *_commands("collapse"))
-    yield (
-        "The paper's text reports it on CIFAR-10 at lr 0.0001, alpha 0.1 and beta 0, and calls CIFAR-100 largely"
-        " consistent, which gives the fourth setting. Below the factor -1 the running statistics grow from round to"
-        " round with changing sign ([why](../guide/theory.md))."
-    )
-    yield ""
-    yield _row(
-        *("data", "lr", "alpha", "beta", "reported", "statistics"),
-        *("last five rounds, %", "rounds with a negative variance", "smallest factor"),
-    )
-    yield "|---|---|---|---|---|---|---|---|---|"
-    for e in study.collapse["statistics"]:
-        config, found = e["config"], e["summary"]
-        yield (
-            f"| {DATASETS[config['data.name']]} | {config['optimizer.lr']:g} | {config['partition.alpha']:g} |"
-            f" {config['regulator.beta']:g} | {'yes' if reported(e) else 'no'} | {config['run.buffers']} |"
-            f" {100 * found['final_accuracy']:.2f} | {found['rounds_negative']} of {found['rounds']} |"
-            f" {found['smallest_factor']:.2f} |"
-        )
-    yield from ("", "![statistics over rounds](images/statistics.png)", "")
-
-
-def _missing_controls(study: Study, data: str) -> list[str]:
-    """The controls that have fewer than two seeds."""
-    controls = study.compared.get("controls")
-    found = [] if controls is None else [p.regulator for p in controls.pairs(data) if len(p.seeds) > 1]
-    return [f"`{name}`" for name in REGULATORS if name not in found]
-
-
-def _undecided(study: Study) -> Iterable[str]:
-    """What these runs cannot say."""
-    pairs = study.compared["main"].ordered
-    few = sum(pair.exploratory for pair in pairs)
-    yield from ("## What these runs cannot decide", "")
-    yield f"- {few} of {len(pairs)} pairs have fewer than 10 seeds: they are exploratory."
-    yield "- The reduced CIFARs end far below the paper's accuracies; differences there need not carry over."
-    if "full" not in study.compared:
-        yield "- Runs at full size: `ecgr sweep study/full` is ready and was not run."
-    yield "- LC25000 was not run."
-    for data in ("mnist", "cifar10"):
-        if missing := _missing_controls(study, data):
-            yield f"- Controls not run, or with one seed only, on {DATASETS[data]}: {', '.join(missing)}."
-    if "ablations" not in study.compared:
-        yield "- The ablations (`ecgr sweep study/ablations`) were not run."
-    yield "- Which steps are kept and the theory's quantities come from one seed for each data set and alpha."
-    yield ""

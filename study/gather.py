@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from ecgr.record import RunRecord, pack_kept, to_json
+from ecgr.errors import DataError
+from ecgr.record import pack_kept, to_json
 from ecgr.report.collect import find_runs
 from ecgr.report.comparison import compare
 from ecgr.report.findings import findings, to_text
@@ -45,12 +46,9 @@ def head() -> str:
 
 
 def _provenance(runs: Path, commit: str) -> Mapping[str, Any]:
-    """Where the numbers come from; the first run speaks for all, which had one machine and one set of versions."""
-    record: RunRecord = find_runs([runs / "study-main"])[0]
-    manifest = json.loads((record.directory / "run.json").read_text())
-    return {
-        "commit": commit,
-        "versions": manifest["versions"],
-        "machine": manifest["machine"],
-        "data": "MNIST, Fashion-MNIST and CIFAR-10 complete, CIFAR-100 a reduced set of 10,000 + 2,000 images",
-    }
+    """Where the numbers come from: one machine and one set of versions, or there is no telling."""
+    manifests = [json.loads((record.directory / "run.json").read_text()) for record in find_runs([runs])]
+    sources = {json.dumps([manifest["versions"], manifest["machine"]], sort_keys=True) for manifest in manifests}
+    if len(sources) > 1:
+        raise DataError(f"{runs}: runs of different versions or machines: {'; '.join(sorted(sources))}")
+    return {"commit": commit, "versions": manifests[0]["versions"], "machine": manifests[0]["machine"]}

@@ -1,21 +1,36 @@
-"""How a verdict comes about, by rules fixed here and not by hand, and how differences are written.
-
-A gain is *shown* if the comparison's verdict is "better" (interval beyond zero, corrected p below 0.05), *contradicted*
-if it is "worse" or the interval ends below the smallest gain claimed, *not shown* otherwise: the runs do not decide.
-"""
+"""How a verdict comes about, by rules fixed here and not by hand, and how differences are written."""
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ecgr.report.comparison import Pair
+from ecgr.report.comparison import Estimate, Pair, judge
+from ecgr.report.metrics import PRIMARY
 
 CLAIMED_GAIN = 0.01
-"""The paper: one to two points."""
+"""The paper: approximately one to two points; its lower end, taken at its word."""
+OFTEN, SELDOM = 0.95, 0.5
+"""Shares from which something that the paper takes for granted counts as shown, and below which as contradicted."""
+
+RULES = (
+    "*better*, *worse* and *equivalent* are verdicts of `ecgr compare`: the interval lies on one side of zero and the p"
+    " of its family is below 0.05, or the difference is within half a point.",
+    f"A gain of 1 to 2 points: shown if better; contradicted if worse, or if the interval ends below"
+    f" +{100 * CLAIMED_GAIN:g} (that interval is not corrected for the number of pairs, so this is the easier side).",
+    "A gain or a loss of no stated size: shown if better (worse); contradicted if worse (better) or equivalent.",
+    "No gain: contradicted if better; shown if the interval ends below +1. Agreement: shown if the interval lies within"
+    " ±1 point, contradicted if it lies outside.",
+    f"Something that is taken for granted: shown if it held in {100 * OFTEN:g} % of updates or more, contradicted if in"
+    f" less than {100 * SELDOM:g} %.",
+    "Where kept steps lie: in more than half of the rounds beyond the middle 95 % of random choices.",
+    "Everything else is not shown: the runs do not decide.",
+)
+"""For the page."""
 
 Verdict = Literal["shown", "not shown", "contradicted", "not measured"]
-Sweep = Literal["main", "controls", "ablations", "steps", "collapse", "full"]
+Sweep = Literal["main", "controls", "ablations", "steps", "collapse", "full", "lemma", "lc25000"]
+Judge = Callable[[Estimate], Verdict]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,19 +43,65 @@ class Claim:
     sweep: Sweep
 
 
-def verdict_on_gain(pair: Pair) -> Verdict:
-    """The rule for gains in accuracy."""
-    interval = pair.primary.interval
-    if pair.verdict == "better":
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """Something that the paper does not claim: measured, not judged."""
+
+    what: str
+    measured: str
+    sweep: Sweep
+
+
+def gains_a_point(found: Estimate) -> Verdict:
+    """A gain of the size that the paper claims."""
+    if judge(found) == "better":
         return "shown"
-    if pair.verdict == "worse" or (interval is not None and interval[1] < CLAIMED_GAIN):
+    if judge(found) == "worse" or (found.interval is not None and found.interval[1] < CLAIMED_GAIN):
         return "contradicted"
     return "not shown"
 
 
-def gain(pair: Pair) -> str:
+def gains(found: Estimate) -> Verdict:
+    """A gain of any size."""
+    return _decided(found, {"better": "shown", "worse": "contradicted", "equivalent": "contradicted"})
+
+
+def loses(found: Estimate) -> Verdict:
+    """A loss of any size."""
+    return _decided(found, {"worse": "shown", "better": "contradicted", "equivalent": "contradicted"})
+
+
+def gains_nothing(found: Estimate) -> Verdict:
+    """No gain worth the name."""
+    if judge(found) == "better":
+        return "contradicted"
+    return "shown" if found.interval is not None and found.interval[1] < CLAIMED_GAIN else "not shown"
+
+
+def agrees(found: Estimate) -> Verdict:
+    """No difference of the size claimed elsewhere, to either side."""
+    if found.interval is None:
+        return "not shown"
+    low, high = found.interval
+    if low > -CLAIMED_GAIN and high < CLAIMED_GAIN:
+        return "shown"
+    return "contradicted" if low >= CLAIMED_GAIN or high <= -CLAIMED_GAIN else "not shown"
+
+
+def held(share: float | None) -> Verdict:
+    """Something that is taken for granted."""
+    if share is None:
+        return "not measured"
+    return "shown" if share >= OFTEN else "contradicted" if share < SELDOM else "not shown"
+
+
+def _decided(found: Estimate, verdicts: Mapping[str, Verdict]) -> Verdict:
+    return verdicts.get(judge(found), "not shown")
+
+
+def gain(pair: Pair, metric: str = PRIMARY) -> str:
     """A pair's difference in points with its interval and seeds."""
-    found = pair.primary
+    found = pair.estimates[metric]
     if found.mean is None or found.interval is None:
         return "not comparable"
     low, high = found.interval

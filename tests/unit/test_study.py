@@ -4,21 +4,23 @@ import json
 import re
 from itertools import product
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
-from study.ablations import (
-    ablation_claims,
-    ablation_name,
-    ablation_pairs,
-    verdict_on_agreement,
-    verdict_on_loss,
-)
-from study.claims import claims, collapsed
+from matplotlib.image import imread
+from study.ablations import ablation_claims, ablation_name, ablation_pairs
+from study.claims import claims, verdict_on_choice, verdict_on_direction
+from study.collapse import collapsed, of, verdict_on_collapse, verdict_on_reason
 from study.data import ALGORITHMS, COMPARED, DATA, DATASETS, REGULATORS, RESULTS, Study, load
-from study.document import COMMANDS, END, PAGE, README, START, page, rebuild, summary
+from study.document import END, PAGE, README, START, page, rebuild, summary
 from study.gather import gather
-from study.verdicts import combined, verdict_on_gain
+from study.sections import COMMANDS
+from study.steps import outside
+from study.verdicts import Judge, agrees, combined, gains, gains_a_point, gains_nothing, loses
+from typer.testing import CliRunner
 
+from ecgr.cli.app import app
 from ecgr.config import presets
 from ecgr.report.comparison import Estimate, Pair
 from ecgr.report.metrics import PRIMARY
@@ -32,77 +34,157 @@ def study() -> Study:
     return load()
 
 
-def pair(verdict: str, low: float, high: float) -> Pair:
-    estimate = Estimate(mean=(low + high) / 2, interval=(low, high))
-    return Pair("", "fedavg", "ecgr", "none", (0, 1), {}, None, {PRIMARY: estimate}, verdict=verdict)  # type: ignore[arg-type]
+def estimate(low: float, high: float, *, p: float = 1.0, p_equivalent: float = 1.0) -> Estimate:
+    return Estimate(mean=(low + high) / 2, interval=(low, high), p_holm=p, p_equivalent=p_equivalent)
+
+
+def pair(found: Estimate, verdict: str = "no difference shown") -> Pair:
+    return Pair("", "fedavg", "ecgr", "none", (0, 1), {}, None, {PRIMARY: found}, verdict=verdict)  # type: ignore[arg-type]
+
+
+BETTER, WORSE = estimate(0.001, 0.02, p=0.01), estimate(-0.02, -0.001, p=0.01)
+EQUIVALENT, OPEN = estimate(-0.004, 0.004, p_equivalent=0.01), estimate(-0.02, 0.02)
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict"),
+    ("rule", "verdicts"),
     [
-        (pair("better", 0.001, 0.02), "shown"),
-        (pair("worse", -0.02, -0.001), "contradicted"),
-        (pair("no difference shown", -0.02, 0.0099), "contradicted"),
-        (pair("equivalent", -0.004, 0.004), "contradicted"),
-        (pair("no difference shown", -0.02, 0.0101), "not shown"),
+        (gains_a_point, ("shown", "contradicted", "contradicted", "not shown")),
+        (gains, ("shown", "contradicted", "contradicted", "not shown")),
+        (loses, ("contradicted", "shown", "contradicted", "not shown")),
+        (gains_nothing, ("contradicted", "shown", "shown", "not shown")),
+        (agrees, ("not shown", "not shown", "shown", "not shown")),
     ],
+    ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_the_rule_for_gains(found: Pair, verdict: str) -> None:
-    assert verdict_on_gain(found) == verdict
+def test_the_rules(rule: Judge, verdicts: tuple[str, ...]) -> None:
+    assert tuple(map(rule, (BETTER, WORSE, EQUIVALENT, OPEN))) == verdicts
 
 
 @pytest.mark.parametrize(
-    ("low", "high", "verdict"),
+    ("rule", "low", "high", "verdict"),
     [
-        (-0.0099, 0.0099, "shown"),
-        (-0.0101, 0.0099, "not shown"),
-        (0.005, 0.02, "not shown"),
-        (0.01, 0.03, "contradicted"),
-        (-0.03, -0.01, "contradicted"),
+        (gains_a_point, -0.02, 0.0099, "contradicted"),
+        (gains_a_point, -0.02, 0.0101, "not shown"),
+        (gains_a_point, 0.001, 0.02, "not shown"),  # the interval excludes zero, but p does not allow it
+        (gains_nothing, -0.02, 0.0099, "shown"),
+        (gains_nothing, -0.02, 0.0101, "not shown"),
+        (agrees, -0.0099, 0.0099, "shown"),
+        (agrees, -0.0101, 0.0099, "not shown"),
+        (agrees, 0.01, 0.03, "contradicted"),
+        (agrees, -0.03, -0.01, "contradicted"),
     ],
 )
-def test_the_rule_for_agreement(low: float, high: float, verdict: str) -> None:
-    assert verdict_on_agreement(pair("no difference shown", low, high)) == verdict
+def test_the_rules_at_their_edges(rule: Judge, low: float, high: float, verdict: str) -> None:
+    assert rule(estimate(low, high)) == verdict
 
 
 @pytest.mark.parametrize(
-    ("found", "verdict"),
+    ("own", "matched", "verdict"),
     [
-        ("worse", "shown"),
-        ("better", "contradicted"),
-        ("equivalent", "contradicted"),
-        ("no difference shown", "not shown"),
+        (BETTER, BETTER, "shown"),
+        (BETTER, OPEN, "not shown"),
+        (BETTER, EQUIVALENT, "contradicted"),
+        (OPEN, EQUIVALENT, "not shown"),  # no gain to explain
+        (WORSE, EQUIVALENT, "not shown"),
+        (BETTER, None, "not shown"),
     ],
 )
-def test_the_rule_for_losses(found: str, verdict: str) -> None:
-    assert verdict_on_loss(pair(found, -0.01, 0.01)) == verdict
+def test_the_rule_for_direction(own: Estimate, matched: Estimate | None, verdict: str) -> None:
+    assert verdict_on_direction(pair(own), pair(matched) if matched else None) == verdict
 
 
-def test_ablations_are_told_by_what_is_varied(tmp_path: Path) -> None:
+def test_the_rule_for_the_choice_of_steps() -> None:
+    best = pair(BETTER, "better")
+    assert verdict_on_choice(best, [pair(OPEN), pair(WORSE)]) == "shown"
+    assert verdict_on_choice(best, [pair(OPEN), pair(BETTER)]) == "not shown"
+    assert verdict_on_choice(pair(BETTER), [pair(OPEN)]) == "not shown"
+    assert verdict_on_choice(best, []) == "not shown"
+
+
+COLLAPSED: dict[str, Any] = {
+    "config": {"data.name": "cifar10"},
+    "smallest_variance": [0.1, 0.1, -2.0, 0.1, -9.0],
+    "accuracy": [0.3, 0.3, 0.1, 0.3, 0.1],
+}
+HEALTHY = {**COLLAPSED, "smallest_variance": [0.1] * 5, "accuracy": [0.3] * 5}
+
+
+def test_the_rules_for_the_collapse() -> None:
+    assert collapsed(COLLAPSED)
+    assert not collapsed(HEALTHY)
+    assert not collapsed({**COLLAPSED, "accuracy": [0.3] * 5})
+    assert verdict_on_collapse([COLLAPSED] * 12, [HEALTHY]) == "shown"
+    assert verdict_on_collapse([COLLAPSED, HEALTHY], [HEALTHY]) == "not shown"
+    assert verdict_on_collapse([COLLAPSED], [COLLAPSED, HEALTHY]) == "not shown"
+    assert verdict_on_collapse([HEALTHY], [HEALTHY]) == "contradicted"
+    assert verdict_on_collapse([], [HEALTHY]) == verdict_on_collapse([COLLAPSED], []) == "not measured"
+    assert verdict_on_reason([HEALTHY]) == "contradicted"
+    assert verdict_on_reason([HEALTHY, COLLAPSED]) == "not shown"
+    assert verdict_on_reason([]) == "not measured"
+
+
+def test_rounds_outside_of_random_choices_are_counted() -> None:
+    curve = {"mean": [0.9, 0.5, 0.1, 0.8], "chance_low": [0.4] * 4, "chance_high": [0.6] * 4}
+    assert outside(curve) == (0.5, 0.25)
+    assert outside(curve, slice(-2, None)) == (0.5, 0.5)
+
+
+ABLATION_GAINS = {
+    (0.001, 0.01, 0.2): 0.06,
+    (0.01, 0.01, 0.2): 0.08,
+    (0.0001, 0.01, 0.2): 0.10,
+    (0.001, 0.1, 0.2): 0.12,
+    (0.001, 1.0, 0.2): 0.14,
+    (0.001, 0.01, 0.0): 0.04,
+    (0.001, 0.01, 0.5): 0.02,
+}
+"""By lr, alpha and beta."""
+
+
+def write_ablations(folder: Path) -> None:
+    for algorithm, data, seed in product(("fedavg", "fednova"), ("mnist", "cifar10"), (0, 1)):
+        for (lr, alpha, beta), gain in ABLATION_GAINS.items():
+            for regulator in ("none", "ecgr") if beta == 0.2 else ("ecgr",):
+                own = {"name": "ecgr", "beta": beta} if regulator == "ecgr" else {"name": "none"}
+                write_run(
+                    folder / f"{algorithm}-{data}-{lr}-{alpha}-{beta}-{regulator}-{seed}",
+                    algorithm=algorithm,
+                    regulator=regulator,
+                    seed=seed,
+                    data=data,
+                    gain=gain if regulator == "ecgr" else 0.0,
+                    config={"optimizer": {"lr": lr}, "partition": {"alpha": alpha}, "regulator": own},
+                )
+
+
+def test_each_row_of_the_ablations_tells_of_its_own_runs(tmp_path: Path) -> None:
     """The whole way: runs, their summaries, the labels of a comparison, the rows of the table."""
     runs, data = tmp_path / "runs", tmp_path / "data"
-    for algorithm in ("fedavg", "fednova"):
-        for name in ("mnist", "cifar10"):
-            for lr, alpha, beta in [(0.001, 0.01, 0.2), (0.01, 0.01, 0.2), (0.001, 1.0, 0.2), (0.001, 0.01, 0.0)]:
-                for regulator, seed in product(("none", "ecgr"), (0, 1)):
-                    if regulator == "none" and beta == 0.0:
-                        continue
-                    config = {
-                        "optimizer": {"lr": lr},
-                        "partition": {"alpha": alpha},
-                        "regulator": {"name": "ecgr", "beta": beta} if regulator == "ecgr" else {"name": "none"},
-                    }
-                    where = runs / "study-ablations" / f"{algorithm}-{name}-{lr}-{alpha}-{beta}-{regulator}-{seed}"
-                    write_run(where, algorithm=algorithm, regulator=regulator, seed=seed, data=name, config=config)
+    write_ablations(runs / "study-ablations")
     for name in ("steps", "collapse", "main"):
         write_run(runs / f"study-{name}" / "a", data="mnist", config={"partition": {"alpha": 0.01}})
     gather(runs, data, commit="1234567")
     found = load(data)
     names = [ablation_name(pair) for pair in ablation_pairs(found.compared["ablations"], "mnist")]
-    settings = ["alpha 1.0", "beta 0.0", "lr 0.01"]
-    assert names == [f"{title}, {what}" for title in ("FedAvg", "FedNova") for what in ("as usual", *settings)]
+    settings = ["as usual", "alpha 0.1", "alpha 1.0", "beta 0.0", "beta 0.5", "lr 0.0001", "lr 0.01"]
+    assert names == [f"{title}, {what}" for title in ("FedAvg", "FedNova") for what in settings]
+
+    rounds = np.arange(1, 7)
+    late, all_rounds = (float(np.mean(1 - np.exp(-own / 3))) for own in (rounds[-5:], rounds))
+    expected = [
+        [0.10 * late] * 2,
+        [0.12 * late],
+        [(0.04 - 0.06) * late] * 2,
+        [0.10 * late, 0.08 * late],
+        [0.12 * late],
+        [0.14 * late] * 2,
+        [(0.04 - 0.06) * all_rounds] * 2,
+        [(0.02 - 0.06) * late],
+    ]
     rows = list(ablation_claims(found))
-    assert [row.measured.count(";") for row in rows] == [1, 3, 3] * 2  # one inside each gain, one between two
+    told = [[float(number) / 100 for number in re.findall(r": ([+-][\d.]+) \(", row.measured)] for row in rows]
+    assert told == [pytest.approx(row, abs=0.006) for row in expected]  # runs have noise
     assert all(row.verdict != "not measured" for row in rows)
 
 
@@ -154,13 +236,20 @@ def test_everything_that_the_page_shows_is_there() -> None:
 
 
 def test_every_claim_names_a_command_whose_sweep_exists(study: Study) -> None:
-    for claim in claims(study):
-        command = COMMANDS[claim.sweep][0]
-        preset = command.split()[2]
-        assert preset in presets()
-        assert next(iter(grid(preset)))
     text = PAGE.read_text(encoding="utf-8")
-    assert all(command in text for claim in claims(study) for command in COMMANDS[claim.sweep][:1])
+    for name in {claim.sweep for claim in claims(study)}:
+        assert COMMANDS[name][0] in text
+        if COMMANDS[name][0].startswith("ecgr sweep"):
+            preset = COMMANDS[name][0].split()[2]
+            assert preset in presets()
+            assert next(iter(grid(preset)))
+
+
+@pytest.mark.parametrize("command", sorted({c for own in COMMANDS.values() for c in own if c.startswith("ecgr")}))
+def test_every_option_of_a_command_exists(command: str) -> None:
+    _, name, *words = command.split()
+    helped = CliRunner().invoke(app, [name, "--help"], env={"COLUMNS": "200"}).stdout
+    assert all(word in helped for word in words if word.startswith("--"))
 
 
 LEAST_SEEDS = {"mnist": 5, "fashion_mnist": 5, "cifar10": 3, "cifar100": 3}
@@ -182,12 +271,14 @@ def test_the_controls_are_complete(study: Study, data: str) -> None:
 
 
 def test_the_collapse_is_there_with_statistics_as_weights_and_only_there(study: Study) -> None:
-    entries = study.collapse["statistics"]
-    kinds = {kind: [e for e in entries if e["config"]["run.buffers"] == kind] for kind in ("as_weights", "average")}
-    assert len(kinds["average"]) == len(kinds["as_weights"]) == 7
-    assert sum(map(collapsed, kinds["as_weights"])) >= 2
-    assert not any(map(collapsed, kinds["average"]))
-    assert all(0 < factor < 1 for e in kinds["average"] for factor in e["factor"])
+    where, elsewhere, usual = of(study, "as_weights")
+    assert (len(where), len(elsewhere), len(usual)) == (4, 3, 1)
+    assert all(map(collapsed, where))
+    assert not any(map(collapsed, [*elsewhere, *usual]))
+    averaged = [e for group in of(study, "average") for e in group]
+    assert len(averaged) == 8
+    assert not any(map(collapsed, averaged))
+    assert all(0 < factor < 1 for e in averaged for factor in e["factor"])
 
 
 def test_the_page_can_be_made_again_from_the_data_alone(tmp_path: Path) -> None:
@@ -198,9 +289,12 @@ def test_the_page_can_be_made_again_from_the_data_alone(tmp_path: Path) -> None:
     rebuild(results, readme)
     assert (results / "paper.md").read_text() == PAGE.read_text()
     assert readme.read_text(encoding="utf-8") == README.read_text(encoding="utf-8")
-    assert {path.name for path in (results / "images").glob("*.png")} <= {
-        path.name for path in (RESULTS / "images").glob("*.png")
-    }
+    drawn = sorted((results / "images").glob("*.png"))
+    assert len(drawn) >= 6
+    for path in drawn:
+        now, kept = imread(path), imread(RESULTS / "images" / path.name)
+        assert now.shape == kept.shape, path.name
+        assert np.mean(np.abs(now - kept).max(axis=2) > 0.1) < 1e-4, f"{path.name} is stale: run `make results`"
 
 
 def test_gathering_keeps_what_the_runs_hold(tmp_path: Path) -> None:

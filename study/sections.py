@@ -1,0 +1,239 @@
+"""The sections of docs/results/paper.md, as lines of Markdown."""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from ecgr.report.comparison import Pair
+from ecgr.report.labels import ordered
+from ecgr.report.statistics import sign_flip_floor
+from study.ablations import ABLATED, ablation_name, ablation_pairs
+from study.collapse import reported, usual
+from study.data import ALGORITHMS, DATASETS, REGULATORS, Study, dataset_of
+from study.verdicts import RULES, Claim, Measured, points
+
+BARS = "mean and 95 % interval over seeds, blue where the interval excludes zero; dots: the seeds"
+COMMANDS = {
+    "main": ("ecgr sweep study/main --workers 2", "ecgr compare runs/study-main"),
+    "controls": (
+        "ecgr sweep study/controls --workers 2",
+        "ecgr compare runs/study-controls --treatment algorithm.server_lr --treatment run.step_control",
+    ),
+    "ablations": ("ecgr sweep study/ablations --workers 2", "ecgr compare runs/study-ablations"),
+    "steps": ("ecgr sweep study/steps --workers 2", "ecgr figures runs/study-steps"),
+    "collapse": ("ecgr sweep study/collapse --workers 2", "ecgr figures runs/study-collapse"),
+    "full": ("ecgr sweep study/full --workers 2", "ecgr compare runs/study-full"),
+    "lemma": ("pytest tests/unit/test_theory.py",),
+    "lc25000": ("ecgr run paper/lc25000",),
+}
+
+
+def how(study: Study) -> Iterable[str]:
+    """What was run, on what, and by which rules verdicts are given."""
+    made = study.provenance
+    versions = ", ".join(f"{name} {version}" for name, version in made["versions"].items())
+    main = study.compared["main"].comparison
+    yield (
+        f"Commit {made['commit']}, {made['machine']['cores']} cores, {versions}. The reductions stand in"
+        " `experiments/study/bases/`: a round has as many steps in all as in the paper, on fewer images with smaller"
+        " batches; how they fall to the clients is another draw with the same alpha. MNIST and Fashion-MNIST: 1/32 of"
+        " the training images, batches of 4. CIFAR-10: 1/16, batches of 8, 16x16 pixels, a quarter of the width, 30"
+        " rounds with the learning rate halved every 3, 2,500 test images; CIFAR-100 likewise, from a set of 10,000"
+        " training and 2,000 test images. So these are not the paper's own numbers: they decide about trends, under"
+        " this protocol."
+    )
+    yield ""
+    yield (
+        "Pairs by seed; what counts is the mean accuracy of the last five rounds; intervals are paired t at 95 %; p"
+        " from exact sign flips, after Holm over all pairs of a comparison ([statistics](../reference/statistics.md))."
+        " With 5 seeds p cannot fall below 0.0625, with 3 not below 0.25: such pairs can be left open or contradicted,"
+        f" never shown. With 10 it is {sign_flip_floor(10):.4f}, and {main.family} times that in a family of"
+        f" {main.family}: a gain is then shown only if it was there with all ten seeds."
+    )
+    yield ""
+    yield "Verdicts follow rules (`study/verdicts.py`), not a hand:"
+    yield ""
+    yield from (f"- {rule}" for rule in RULES)
+    yield ""
+    yield (
+        "From the runs to this page: the sweeps below, `python -m study gather runs`, which writes [data/](data), and"
+        " `make results`."
+    )
+    yield ""
+
+
+def claim_table(found: Sequence[Claim]) -> Iterable[str]:
+    """What the paper says, what was measured, the verdict."""
+    yield "| the paper says | measured (points: difference, 95 % interval, seeds) | verdict | command |"
+    yield "|---|---|---|---|"
+    for claim in found:
+        command = f"`{COMMANDS[claim.sweep][0]}`"
+        yield f"| {_cell(claim.says)} | {_cell(claim.measured)} | {claim.verdict} | {command} |"
+
+
+def beyond_table(found: Iterable[Measured]) -> Iterable[str]:
+    """What was measured besides, without a verdict."""
+    yield "| beyond what the paper claims | measured | command |"
+    yield "|---|---|---|"
+    for row in found:
+        yield f"| {_cell(row.what)} | {_cell(row.measured)} | `{COMMANDS[row.sweep][0]}` |"
+
+
+def _row(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def _commands(name: str) -> Iterable[str]:
+    yield "```"
+    yield from COMMANDS[name]
+    yield "```"
+    yield ""
+
+
+def _pair_rows(pairs: Iterable[Pair], name: str, who: Callable[[Pair], str]) -> Iterable[str]:
+    yield _row("data", name, "plain, %", "difference, points", "95 % interval", "seeds", "p (Holm)", "`ecgr compare`")
+    yield "|---|---|---|---|---|---|---|---|"
+    for pair in pairs:
+        found = pair.primary
+        if found.mean is None or found.interval is None or found.baseline_mean is None:
+            continue
+        low, high = map(points, found.interval)
+        yield (
+            f"| {DATASETS[dataset_of(pair.setting)]} | {who(pair)} | {100 * found.baseline_mean:.2f} |"
+            f" {points(found.mean)} | {low} to {high} | {len(pair.seeds)} | {found.p_holm:.3g} | {pair.verdict} |"
+        )
+
+
+def main_section(study: Study) -> Iterable[str]:
+    """Every data set and algorithm."""
+    yield from ("## The main comparison", "", *_commands("main"))
+    yield from _pair_rows(study.compared["main"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
+    yield from ("", "![differences](images/differences.png)", "", f"Squares and bars: {BARS}.", "")
+    yield from ("![accuracy over rounds](images/accuracy.png)", "", "Lines: means over seeds; bands: their range.", "")
+
+
+def control_section(study: Study) -> Iterable[str]:
+    """What else could explain a gain."""
+    if "controls" not in study.compared:
+        return
+    yield from ("## Controls", "", *_commands("controls"))
+    yield from _pair_rows(study.compared["controls"].ordered, "instead of plain", lambda pair: f"`{pair.regulator}`")
+    yield from ("", "![controls](images/controls.png)", "", f"Squares and bars: {BARS}.", "")
+    lengths = [(e["config"]["data.name"], e["norm_ratio"]["q50"]) for e in study.steps["theory"] if _strong(e)]
+    told = ", ".join(
+        f"{100 * (length - 1):.0f} % on {DATASETS[data]}" for data, length in sorted(lengths, reverse=True)
+    )
+    yield f"ECGR made the server's step longer by {told} (medians, one seed each), so 5 % is a weak control for length."
+    yield ""
+
+
+def ablation_section(study: Study) -> Iterable[str]:
+    """Other learning rates, heterogeneity, beta."""
+    ablations = study.compared.get("ablations")
+    if ablations is None:
+        return
+    yield from ("## Ablations", "", *_commands("ablations"))
+    yield "One thing at a time differs from lr 0.001, alpha 0.01 and beta 0.2. Each row is ECGR against plain training."
+    yield ""
+    pairs = [pair for data in ABLATED for pair in ablation_pairs(ablations, data)]
+    yield from _pair_rows(pairs, "algorithm and what is varied", ablation_name)
+    yield from ("", "![ablations](images/ablations.png)", "", f"Squares and bars: {BARS}.", "")
+
+
+def full_section(study: Study) -> Iterable[str]:
+    """The same without reductions, where it was run."""
+    if "full" not in study.compared:
+        return
+    yield from ("## At full size", "", *_commands("full"))
+    yield "Nothing reduced: all images, batches of 128, 100 rounds."
+    yield ""
+    yield from _pair_rows(study.compared["full"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
+    yield ""
+
+
+def _strong(entry: Any) -> bool:
+    """Whether this is a run of the controls' data sets at their alpha."""
+    config = entry["config"]
+    return config["data.name"] in {"mnist", "cifar10"} and config["partition.alpha"] == 0.01
+
+
+def steps_section() -> Iterable[str]:
+    """Maps, positions, the theory."""
+    yield from ("## Which steps are kept, and the theory", "", *_commands("steps"))
+    yield (
+        "Maps of the client with the most steps (filled: kept); the mean position of kept steps over rounds, with the"
+        " range of 95 % of random choices; and the quantities of [the theory](../guide/theory.md) on MNIST and"
+        " CIFAR-10 (running means over 3 or 5 rounds; those of the other two are in data/steps/findings.json)."
+        " Positions are counted in two ways, because under strong heterogeneity some clients take two steps a round and"
+        " others a hundred: the verdict takes each kept step once, as the paper's pictures show them."
+    )
+    yield from ("", "![maps of kept steps](images/maps.png)", "")
+    yield from ("![positions of kept steps](images/positions.png)", "")
+    yield from ("![the theory's quantities](images/theory.png)", "")
+
+
+def _reported(entry: Any) -> str:
+    return "yes" if reported(entry) else "no, usual" if usual(entry) else "no"
+
+
+def collapse_section(study: Study) -> Iterable[str]:
+    """Every run of the collapse."""
+    yield from ("## The collapse of FedNova with ECGR", "", *_commands("collapse"))
+    yield (
+        "The paper's text reports it on CIFAR-10 at lr 0.0001, alpha 0.1 and beta 0, and calls CIFAR-100 largely"
+        " consistent, which gives the fourth setting by inference; its usual setting is shown as well. One seed each:"
+        " of the paper's five the one whose clients are most unequal. Below the factor -1 the running statistics grow"
+        " from round to round with changing sign ([why](../guide/theory.md))."
+    )
+    yield ""
+    yield _row(
+        *("data", "lr", "alpha", "beta", "reported", "statistics"),
+        *("last five rounds, %", "rounds with a negative variance", "smallest factor"),
+    )
+    yield "|---|---|---|---|---|---|---|---|---|"
+    for e in ordered(study.collapse["statistics"]):
+        config, found = e["config"], e["summary"]
+        yield (
+            f"| {DATASETS[config['data.name']]} | {config['optimizer.lr']:g} | {config['partition.alpha']:g} |"
+            f" {config['regulator.beta']:g} | {_reported(e)} | {config['run.buffers']} |"
+            f" {100 * found['final_accuracy']:.2f} | {found['rounds_negative']} of {found['rounds']} |"
+            f" {found['smallest_factor']:.2f} |"
+        )
+    yield from ("", "![statistics over rounds](images/statistics.png)", "")
+
+
+def _missing_controls(study: Study, data: str) -> list[str]:
+    """The controls that have fewer than two seeds."""
+    controls = study.compared.get("controls")
+    found = [] if controls is None else [p.regulator for p in controls.pairs(data) if len(p.seeds) > 1]
+    return [f"`{name}`" for name in REGULATORS if name not in found]
+
+
+def undecided(study: Study) -> Iterable[str]:
+    """What these runs cannot say."""
+    pairs = study.compared["main"].ordered
+    few = sum(pair.exploratory for pair in pairs)
+    yield from ("## What these runs cannot decide", "")
+    yield f"- {few} of {len(pairs)} pairs have fewer than 10 seeds: they are exploratory."
+    for data in ("cifar10", "cifar100"):
+        plain = [
+            100 * p.primary.baseline_mean for p in pairs if dataset_of(p.setting) == data if p.primary.baseline_mean
+        ]
+        yield (
+            f"- The reduced {DATASETS[data]} ends at {min(plain):.0f} to {max(plain):.0f} % (plain training):"
+            " differences there need not carry over."
+        )
+    yield "- A reduced set is dealt out anew, so clients are as unequal as in the paper only on average over seeds."
+    if "full" not in study.compared:
+        yield "- Runs at full size: `ecgr sweep study/full` is ready and was not run."
+    yield "- LC25000 was not run; the collapse was looked at with one seed."
+    for data in ("mnist", "cifar10"):
+        if missing := _missing_controls(study, data):
+            yield f"- Controls not run, or with one seed only, on {DATASETS[data]}: {', '.join(missing)}."
+    if "ablations" not in study.compared:
+        yield "- The ablations (`ecgr sweep study/ablations`) were not run."
+    yield "- Which steps are kept and the theory's quantities come from one seed for each data set and alpha."
+    yield ""

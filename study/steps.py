@@ -1,0 +1,143 @@
+"""Which steps are kept, and whether the theory holds: the paper's sentences on both, and what else was measured."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from ecgr.record import Kept
+from ecgr.report.labels import ordered
+from ecgr.report.step_maps import late_curve, pooled_curve
+from study.data import DATASETS, Study
+from study.verdicts import SELDOM, Claim, Measured, Verdict, combined, held, percent
+
+Curve = Mapping[str, Sequence[float]]
+JUDGED = ("mnist", "cifar10")
+"""Where the theory's quantities stand in the table; the others' are in the data."""
+
+
+def outside(curve: Curve, part: slice = slice(None)) -> tuple[float, float]:
+    """The shares of rounds above and below the middle 95 % of random choices."""
+    mean, low, high = (curve[key][part] for key in ("mean", "chance_low", "chance_high"))
+    above = fmean(float(m > bound) for m, bound in zip(mean, high, strict=True))
+    below = fmean(float(m < bound) for m, bound in zip(mean, low, strict=True))
+    return above, below
+
+
+def position_claims(study: Study) -> Iterable[Claim]:
+    """Each kept step counts once, as in the paper's pictures: by client, short ones would outvote long ones."""
+    late = {data: study.maps[f"{data}-alpha-0.01"] for data in ("mnist", "fashion_mnist", "cifar10")}
+    yield Claim(
+        "alpha 0.01: the kept steps typically come late in local training (figures 4, 11, 12)",
+        "; ".join(f"{DATASETS[data]}: {_told(kept)}" for data, kept in late.items()),
+        combined([_if(outside(pooled_curve(kept))[0] > SELDOM) for kept in late.values()]),
+        "steps",
+    )
+    curve = pooled_curve(study.maps["cifar100-alpha-0.01"])
+    third = len(curve["mean"]) // 3
+    early, at_last = outside(curve, slice(None, third))[0], outside(curve, slice(-third, None))[1]
+    yield Claim(
+        "CIFAR-100, alpha 0.01: late steps are kept early in training, earlier ones towards its end (figure 12)",
+        f"above the middle 95 % of random choices in {percent(early)} of the first third of the rounds, below it in"
+        f" {percent(at_last)} of the last; mean position {fmean(curve['mean'][:third]):.2f}, then"
+        f" {fmean(curve['mean'][-third:]):.2f}",
+        _if(early > SELDOM and at_last > SELDOM),
+        "steps",
+    )
+    even = study.maps["cifar10-alpha-1"]
+    yield Claim(
+        "CIFAR-10, alpha 1: the choice tends to resemble a random one (figure 11)",
+        _told(even),
+        _if(1 - sum(outside(pooled_curve(even))) > SELDOM),
+        "steps",
+    )
+
+
+def _told(kept: Sequence[Kept]) -> str:
+    curve = pooled_curve(kept)
+    (above, below), (by_client, _) = outside(curve), outside(late_curve(kept))
+    return (
+        f"mean position {fmean(curve['mean']):.2f} (0.5 at random), above the middle 95 % of random choices in"
+        f" {percent(above)} of rounds ({percent(by_client)} if each client counts once), below it in {percent(below)}"
+    )
+
+
+def _if(true: bool) -> Verdict:
+    return "shown" if true else "contradicted"
+
+
+def _entries(study: Study) -> list[Any]:
+    return [e for e in ordered(study.steps["theory"]) if e["config"]["data.name"] in JUDGED]
+
+
+def _all(study: Study, tell: Callable[[Any], str]) -> str:
+    return "; ".join(
+        f"{DATASETS[e['config']['data.name']]} at alpha {e['config']['partition.alpha']:g}: {tell(e)}"
+        for e in _entries(study)
+    )
+
+
+def theory_claims(study: Study) -> Iterable[Claim]:
+    """The assumption, the conclusion and the lemma."""
+
+    def row(says: str, share: str, tell: Callable[[Any], str]) -> Claim:
+        verdicts = [held(e["shares"][share]) for e in _entries(study)]
+        return Claim(says, _all(study, tell), combined(verdicts), "steps")
+
+    yield row(
+        "Assumption: kept steps are better aligned with the true gradient than the others",
+        "assumption",
+        lambda e: f"held in {percent(e['shares']['assumption'])} of {e['updates']} updates",
+    )
+    yield row(
+        "Conclusion: the regulated update is nearer to the true gradient than the plain one",
+        "conclusion",
+        lambda e: (
+            f"{percent(e['shares']['conclusion'])}; given the assumption"
+            f" {percent(e['shares']['conclusion_given_assumption'])},"
+            f" without it {percent(e['shares']['conclusion_given_not_assumption'])}"
+        ),
+    )
+    yield Claim(
+        "Lemma: alignment falls monotonically with beta",
+        "counterexample x = (1, 0), y = (0, 1), z = (1, 0.9): it grows until beta = 0.9 ([theory](../guide/theory.md))",
+        "contradicted",
+        "lemma",
+    )
+
+
+def theory_measured(study: Study) -> Iterable[Measured]:
+    """What the paper says of a client, measured on the server's step, and the condition that its proof lacks."""
+    yield Measured(
+        "beta is at least |a|²/|b|², the condition of the repaired theorem",
+        _all(
+            study,
+            lambda e: (
+                f"in {percent(e['shares']['beta_covers'])} of updates; |a|²/|b|² has median"
+                f" {e['squared_ratio']['q50']:.3f}, middle 90 % {e['squared_ratio']['q05']:.3f} to"
+                f" {e['squared_ratio']['q95']:.3f}, against beta {e['config']['regulator.beta']:g}"
+            ),
+        ),
+        "steps",
+    )
+    yield Measured(
+        "Length of the server's step with regulation over that without; each client's length is restored exactly",
+        _all(
+            study,
+            lambda e: (
+                f"|G'|/|G| has median {e['norm_ratio']['q50']:.3f}, middle 90 % {e['norm_ratio']['q05']:.3f} to"
+                f" {e['norm_ratio']['q95']:.3f}"
+            ),
+        ),
+        "steps",
+    )
+    yield Measured(
+        "Cosine of the server's step with the true gradient, before and after regulation",
+        _all(
+            study,
+            lambda e: (
+                f"mean {e['cosines']['before']:.3f} before, {e['cosines']['after']:.3f} after;"
+                f" larger in {percent(e['cosines']['improved'])} of rounds"
+            ),
+        ),
+        "steps",
+    )
