@@ -34,7 +34,9 @@ def _compared(python: str, clients: int, samples: int, limit: float) -> Iterator
         yield not_measured(name, limit, "at least", str(error))
         return
     ours = first["ours"]
-    note = f"{first['flower']:.2f} s against {ours:.2f} s a round; {first['loading']:.2f} s of it in Flower Datasets"
+    note = (
+        f"{first['flower']:.2f} s against {ours:.2f} s a round; {first['loading']:.2f} s of it for cutting partitions"
+    )
     yield at_least(name, first["flower"] / ours, limit, note)
     note = f"{tuned['flower']:.2f} s against {ours:.2f} s a round"
     yield shown(f"{name}, tuned client", tuned["flower"] / ours, note)

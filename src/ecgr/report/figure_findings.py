@@ -92,7 +92,7 @@ def theory(figure: "Figure", entries: Sequence[Entry]) -> None:
             (line,) = ax.plot(rounds, running_mean(series(entry), window), linewidth=1.0, marker=marker, **style)
             lines.setdefault(name, line)
     for ax in axes[-1]:
-        means = f" (means of {'/'.join(map(str, sorted(set(windows))))})" if max(windows) > 1 else ""
+        means = f" (running means of {' or '.join(map(str, sorted(set(windows))))})" if max(windows) > 1 else ""
         ax.set_xlabel(f"{'round' if alike else 'part of the run'}{means}")
     columns = min(len(lines), 4 if wide else 2)
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=columns)

@@ -151,26 +151,18 @@ def _through_zero(ax: "Axes", limits: Limits) -> None:
     ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: Formatter.fix_minus(f"{value:g}")))
     ax.axhspan(limits[0], 0, color="0.94", linewidth=0, zorder=0)
     ax.axhline(0, color="0.6", linewidth=0.7, zorder=0)
-    _say(ax, "negative", 0)
+    _say(ax, "negative")
 
 
 def _diverging(ax: "Axes", limits: Limits) -> None:
     ax.axhspan(limits[0], DIVERGES, color="0.94", linewidth=0, zorder=0)
     ax.axhline(DIVERGES, color="0.6", linewidth=0.7, zorder=0)
-    _say(ax, "diverges below", DIVERGES)
+    _say(ax, "diverges")
 
 
-def _say(ax: "Axes", text: str, below: float) -> None:
-    ax.annotate(
-        text,
-        xy=(0.03, below),
-        xycoords=("axes fraction", "data"),
-        xytext=(0, -2),
-        textcoords="offset points",
-        va="top",
-        fontsize=6.5,
-        color="0.35",
-    )
+def _say(ax: "Axes", text: str) -> None:
+    """In the lower left corner, where curves that fall have not arrived yet."""
+    ax.text(0.03, 0.05, text, transform=ax.transAxes, fontsize=6.5, color="0.35")
 
 
 ROWS = (
