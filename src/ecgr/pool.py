@@ -8,6 +8,7 @@ keep their workspace from round to round, and end when the parent does, however 
 import os
 import pickle
 import signal
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -161,6 +162,7 @@ class ProcessPool(Generic[W]):
 def _work(pipe: Connection, open_workspace: Callable[[], Any]) -> None:
     """A worker's life: open the workspace, answer jobs until the pipe ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
+    threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     workspace: Any = None
     while True:
@@ -178,6 +180,14 @@ def _work(pipe: Connection, open_workspace: Callable[[], Any]) -> None:
             pipe.send_bytes(_packed(answer))
         except OSError:
             os._exit(0)
+
+
+def _end_with_parent() -> None:
+    """A job can take minutes, and nobody waits for its answer once the parent is gone."""
+    parent = mp.parent_process()
+    assert parent is not None
+    wait([parent.sentinel])
+    os._exit(1)
 
 
 def _opened(answer: bytes) -> Any:

@@ -67,13 +67,31 @@ class Fails:
 
 @dataclass(frozen=True)
 class KillsParent:
-    """The pool's own process dies while this job runs."""
+    """The pool's own process dies while this job runs; with a named pipe, once somebody has written into it."""
 
     cost: int = 1
+    pipe: Path | None = None
 
     def run(self, workspace: dict[str, int]) -> str:
+        if self.pipe is not None:
+            with self.pipe.open("rb", buffering=0) as pipe:
+                pipe.read(1)
         os.kill(os.getppid(), signal.SIGKILL)
         return "nobody reads this"
+
+
+@dataclass(frozen=True)
+class NeverEnds:
+    """Writes a byte into a named pipe when it has begun, and goes on for ever."""
+
+    pipe: Path
+    cost: int = 1
+
+    def run(self, workspace: dict[str, int]) -> None:
+        with self.pipe.open("wb", buffering=0) as pipe:
+            pipe.write(b".")
+        while True:
+            signal.pause()
 
 
 @dataclass(frozen=True)

@@ -128,15 +128,20 @@ def test_a_call_that_is_not_read_to_its_end_does_not_disturb_the_next(tmp_path: 
     assert answers == [100, 121, 144]
 
 
-def test_workers_end_when_their_parent_is_killed() -> None:
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "in the middle of a job"])
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path, busy: bool) -> None:
     """A job kills the pool's own process. The workers hold its standard output, so reading it ends when they have."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    jobs = f"NeverEnds(Path({str(pipe)!r})), KillsParent(pipe=Path({str(pipe)!r}))" if busy else "KillsParent()"
     script = (
+        "from pathlib import Path\n"
         "from ecgr.pool import ProcessPool\n"
-        "from support.jobs import KillsParent, open_workspace\n"
+        "from support.jobs import KillsParent, NeverEnds, open_workspace\n"
         "if __name__ == '__main__':\n"
         "    with ProcessPool(open_workspace, workers=2) as pool:\n"
         "        print(*pool.pids, flush=True)\n"
-        "        list(pool.map([KillsParent()]))\n"
+        f"        list(pool.map([{jobs}]))\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", script],
