@@ -57,32 +57,33 @@ def _controls(study: Study) -> Iterable[Claim]:
             continue
         found = {name: controls.pair(data, "fedavg", name) for name in HALVES}
         others = {name: pair for name, pair in found.items() if pair is not None and len(pair.seeds) > 1}
+        against_ecgr = {
+            pair.regulator: pair
+            for pair in compare(controls.runs, baseline="ecgr").pairs
+            if dataset_of(pair.setting) == data
+        }
         text = "; ".join(f"`{name}` {gain(pair)}" for name, pair in others.items())
+        nearest = max(others, key=lambda name: others[name].primary.mean or 0.0, default=None)
+        text += f"; `{nearest}` against ECGR {gain(against_ecgr[nearest])}" if nearest else ""
         yield Claim(
             f"{DATASETS[data]}, FedAvg: the gain comes from keeping the convergent steps, not any half of them",
             f"ECGR {gain(own)}; {text}",
-            verdict_on_choice(own, list(others.values())),
+            verdict_on_choice(own, [against_ecgr[name] for name in others]),
             "controls",
         )
-        yield _length(controls, data, own)
+        yield _length(controls, data, own, against_ecgr.get(MATCHED))
 
 
-def verdict_on_choice(own: Pair, others: list[Pair]) -> Verdict:
-    """Shown if ECGR is better than plain training, and every other half has a smaller mean."""
-    as_good = [pair for pair in others if (pair.primary.mean or 0.0) >= (own.primary.mean or 0.0)]
-    return "shown" if own.verdict == "better" and others and not as_good else "not shown"
+def verdict_on_choice(own: Pair, against_ecgr: list[Pair]) -> Verdict:
+    """Shown if ECGR gains and each other half is worse than ECGR; contradicted if one is as good or better."""
+    verdicts = {pair.verdict for pair in against_ecgr}
+    if verdicts & {"better", "equivalent"} and own.verdict == "better":
+        return "contradicted"
+    return "shown" if own.verdict == "better" and verdicts == {"worse"} else "not shown"
 
 
-def _length(controls: Compared, data: str, own: Pair) -> Claim:
+def _length(controls: Compared, data: str, own: Pair, against_ecgr: Pair | None) -> Claim:
     matched, longer = (controls.pair(data, "fedavg", name) for name in (MATCHED, LONGER))
-    against_ecgr = next(
-        (
-            pair
-            for pair in compare(controls.runs, baseline="ecgr").pairs
-            if pair.regulator == MATCHED and dataset_of(pair.setting) == data
-        ),
-        None,
-    )
     parts = [f"ECGR {gain(own)}"]
     parts += [f"with the plain step's length {gain(matched)}"] if matched else []
     parts += [f"which is {gain(against_ecgr)} against ECGR"] if against_ecgr else []

@@ -126,7 +126,7 @@ def control_section(study: Study) -> Iterable[str]:
     told = ", ".join(
         f"{100 * (length - 1):.0f} % on {DATASETS[data]}" for data, length in sorted(lengths, reverse=True)
     )
-    yield f"ECGR made the server's step longer by {told} (medians, one seed each), so 5 % is a weak control for length."
+    yield f"ECGR made the server's step longer by {told} (medians, one seed each): more than the control's 5 %."
     yield ""
 
 

@@ -23,6 +23,9 @@ RULES = (
     " ±1 point, contradicted if it lies outside.",
     f"Something that is taken for granted: shown if it held in {100 * OFTEN:g} % of updates or more, contradicted if in"
     f" less than {100 * SELDOM:g} %.",
+    "The choice of steps: shown if ECGR is better than plain training and each other half worse than ECGR, contradicted"
+    " if one is equivalent to ECGR or better. Direction: a gain of 1 to 2 points that is there with the plain step's"
+    " length too; not shown where ECGR's own interval includes zero, as there is no gain to explain.",
     "Where kept steps lie: in more than half of the rounds beyond the middle 95 % of random choices.",
     "Everything else is not shown: the runs do not decide.",
 )
