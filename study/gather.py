@@ -2,7 +2,8 @@
 
 import json
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from ecgr.record import pack_kept, to_json
 from ecgr.report.collect import find_runs
 from ecgr.report.comparison import compare
 from ecgr.report.findings import findings, to_text
+from ecgr.report.metrics import RunSummary
 from ecgr.sweep import summaries_of, write_comparison
 from study.data import COMPARED
 
@@ -24,7 +26,7 @@ def gather(runs: Path, folder: Path, commit: str) -> None:
     for name in COMPARED:
         sweep = runs / f"study-{name}"
         if sweep.is_dir():
-            summaries = summaries_of([sweep], TREATMENT.get(name, ()))
+            summaries = _with_data(summaries_of([sweep], TREATMENT.get(name, ())), sweep)
             (folder / name).mkdir(parents=True, exist_ok=True)
             write_comparison(compare(summaries), summaries, folder / name)
     for name in ("steps", "collapse"):
@@ -37,6 +39,15 @@ def gather(runs: Path, folder: Path, commit: str) -> None:
                 stem = f"{config['data']['name']}-alpha-{config['partition']['alpha']:g}"
                 np.savez_compressed(folder / name / f"{stem}.npz", **pack_kept(record.kept()))  # type: ignore[arg-type]
     (folder / "provenance.json").write_bytes(to_json(_provenance(runs, commit), indent=2))
+
+
+def _with_data(summaries: Sequence[RunSummary], sweep: Path) -> list[RunSummary]:
+    """Settings that name the data set also where there is only one, of which a comparison says nothing."""
+    names = {str(record.config["data"]["name"]) for record in find_runs([sweep])}
+    if len(names) > 1:
+        return list(summaries)
+    (name,) = names
+    return [replace(run, setting=", ".join(filter(None, [f"data.name={name}", run.setting]))) for run in summaries]
 
 
 def head() -> str:

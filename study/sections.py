@@ -98,12 +98,13 @@ def _pair_rows(pairs: Iterable[Pair], name: str, who: Callable[[Pair], str]) -> 
     yield "|---|---|---|---|---|---|---|---|"
     for pair in pairs:
         found = pair.primary
-        if found.mean is None or found.interval is None or found.baseline_mean is None:
+        if found.mean is None or found.baseline_mean is None:
             continue
-        low, high = map(points, found.interval)
+        low, high = map(points, found.interval) if found.interval else ("", "")
+        p = f"{found.p_holm:.3g}" if found.p_holm is not None else ""
         yield (
             f"| {DATASETS[dataset_of(pair.setting)]} | {who(pair)} | {100 * found.baseline_mean:.2f} |"
-            f" {points(found.mean)} | {low} to {high} | {len(pair.seeds)} | {found.p_holm:.3g} | {pair.verdict} |"
+            f" {points(found.mean)} | {low}{' to ' if low else ''}{high} | {len(pair.seeds)} | {p} | {pair.verdict} |"
         )
 
 

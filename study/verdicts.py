@@ -105,8 +105,10 @@ def _decided(found: Estimate, verdicts: Mapping[str, Verdict]) -> Verdict:
 def gain(pair: Pair, metric: str = PRIMARY) -> str:
     """A pair's difference in points with its interval and seeds."""
     found = pair.estimates[metric]
-    if found.mean is None or found.interval is None:
+    if found.mean is None:
         return "not comparable"
+    if found.interval is None:
+        return f"{points(found.mean)} (one seed: no interval)"
     low, high = found.interval
     return f"{points(found.mean)} ({points(low)} to {points(high)}; {len(pair.seeds)} seeds)"
 

@@ -17,7 +17,7 @@ from study.document import END, PAGE, README, START, page, rebuild, summary
 from study.gather import gather
 from study.sections import COMMANDS
 from study.steps import outside
-from study.verdicts import Judge, agrees, combined, gains, gains_a_point, gains_nothing, loses
+from study.verdicts import Judge, agrees, combined, gain, gains, gains_a_point, gains_nothing, loses
 from typer.testing import CliRunner
 
 from ecgr.cli.app import app
@@ -152,7 +152,7 @@ ABLATION_GAINS = {
 
 def write_ablations(folder: Path) -> None:
     for algorithm, data, seed in product(("fedavg", "fednova"), ("mnist", "cifar10"), (0, 1)):
-        for (lr, alpha, beta), gain in ABLATION_GAINS.items():
+        for (lr, alpha, beta), added in ABLATION_GAINS.items():
             for regulator in ("none", "ecgr") if beta == 0.2 else ("ecgr",):
                 own = {"name": "ecgr", "beta": beta} if regulator == "ecgr" else {"name": "none"}
                 write_run(
@@ -161,7 +161,7 @@ def write_ablations(folder: Path) -> None:
                     regulator=regulator,
                     seed=seed,
                     data=data,
-                    gain=gain if regulator == "ecgr" else 0.0,
+                    gain=added if regulator == "ecgr" else 0.0,
                     config={"optimizer": {"lr": lr}, "partition": {"alpha": alpha}, "regulator": own},
                 )
 
@@ -194,6 +194,12 @@ def test_each_row_of_the_ablations_tells_of_its_own_runs(tmp_path: Path) -> None
     told = [[float(number) / 100 for number in re.findall(r": ([+-][\d.]+) \(", row.measured)] for row in rows]
     assert told == [pytest.approx(row, abs=0.006) for row in expected]  # runs have noise
     assert all(row.verdict != "not measured" for row in rows)
+
+
+def test_one_seed_has_a_difference_and_no_interval() -> None:
+    alone = pair(Estimate(mean=0.0123))
+    assert gain(alone) == "+1.23 (one seed: no interval)"
+    assert gains_a_point(alone.primary) == "not shown"
 
 
 def test_verdicts_of_several_settings_are_counted_where_they_differ() -> None:
@@ -320,6 +326,7 @@ def test_gathering_keeps_what_the_runs_hold(tmp_path: Path) -> None:
     found = load(data)
     assert [run.seed for run in found.compared["main"].runs] == [0, 1, 0, 1]
     assert found.compared["main"].comparison.pairs[0].seeds == (0, 1)
+    assert found.compared["main"].pair("mnist", "fedavg") is not None  # named, though there is no other data set
     assert found.maps == {"mnist-alpha-0.01": steps.kept()}
     assert found.provenance["commit"] == "1234567"
     assert "controls" not in found.compared
