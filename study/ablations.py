@@ -11,6 +11,7 @@ from study.verdicts import Claim, Judge, agrees, combined, gain, gains, gains_no
 
 USUAL = {"lr": "0.001", "alpha": "0.01", "beta": "0.2"}
 """Where the paper stays when something else is varied; values as a comparison writes them."""
+VARIED = ("lr 0.01", "lr 0.0001", "alpha 0.1", "alpha 1.0", "beta 0.0", "beta 0.5")
 ABLATED = ("mnist", "cifar10")
 PLAIN, ECGR = "none", "ecgr(beta=0.2)"
 OVER_ALL_ROUNDS = "area"
@@ -95,6 +96,13 @@ def ablation_name(pair: Pair) -> str:
 def ablation_pairs(ablations: Compared, data: str) -> list[Pair]:
     """ECGR against plain training in every setting of a data set, by algorithm and what was varied."""
     return sorted(ablations.pairs(data), key=lambda pair: (list(ALGORITHMS).index(pair.algorithm), varied(pair)))
+
+
+def missing_ablations(ablations: Compared, data: str) -> list[str]:
+    """The settings of the sweep that have fewer than two seeds."""
+    found = {ablation_name(pair) for pair in ablations.pairs(data) if len(pair.seeds) > 1}
+    wanted = [f"{ALGORITHMS[algorithm]}, {what}" for algorithm in ("fedavg", "fednova") for what in VARIED]
+    return [name for name in wanted if name not in found]
 
 
 def ablation_claims(study: Study) -> Iterable[Claim]:

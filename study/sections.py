@@ -6,7 +6,7 @@ from typing import Any
 from ecgr.report.comparison import Pair
 from ecgr.report.labels import ordered
 from ecgr.report.statistics import sign_flip_floor
-from study.ablations import ABLATED, ablation_name, ablation_pairs
+from study.ablations import ABLATED, ablation_name, ablation_pairs, missing_ablations
 from study.collapse import reported, usual
 from study.data import ALGORITHMS, DATASETS, REGULATORS, Study, dataset_of
 from study.verdicts import RULES, Claim, Measured, points
@@ -238,7 +238,11 @@ def undecided(study: Study) -> Iterable[str]:
     for data in ("mnist", "cifar10"):
         if missing := _missing_controls(study, data):
             yield f"- Controls not run, or with one seed only, on {DATASETS[data]}: {', '.join(missing)}."
-    if "ablations" not in study.compared:
-        yield "- The ablations (`ecgr sweep study/ablations`) were not run."
+    ablations = study.compared.get("ablations")
+    for data in ABLATED:
+        if ablations is None:
+            yield f"- The ablations on {DATASETS[data]} were not run."
+        elif absent := missing_ablations(ablations, data):
+            yield f"- Ablations not run, or with one seed only, on {DATASETS[data]}: {'; '.join(absent)}."
     yield "- Which steps are kept and the theory's quantities come from one seed for each data set and alpha."
     yield ""

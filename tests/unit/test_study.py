@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
-from study.ablations import ablation_claims, ablation_name, ablation_pairs
+from study.ablations import ablation_claims, ablation_name, ablation_pairs, missing_ablations
 from study.claims import LONGER, MATCHED, claims, verdict_on_choice, verdict_on_direction
 from study.collapse import collapsed, of, verdict_on_collapse, verdict_on_reason
 from study.data import ALGORITHMS, COMPARED, DATA, DATASETS, REGULATORS, RESULTS, Study, load
@@ -177,6 +177,9 @@ def test_each_row_of_the_ablations_tells_of_its_own_runs(tmp_path: Path) -> None
     names = [ablation_name(pair) for pair in ablation_pairs(found.compared["ablations"], "mnist")]
     settings = ["as usual", "alpha 0.1", "alpha 1.0", "beta 0.0", "beta 0.5", "lr 0.0001", "lr 0.01"]
     assert names == [f"{title}, {what}" for title in ("FedAvg", "FedNova") for what in settings]
+
+    assert missing_ablations(found.compared["ablations"], "mnist") == []
+    assert len(missing_ablations(found.compared["main"], "mnist")) == 12
 
     rounds = np.arange(1, 7)
     late, all_rounds = (float(np.mean(1 - np.exp(-own / 3))) for own in (rounds[-5:], rounds))
