@@ -2,8 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
+from math import copysign
 from pathlib import Path
-from statistics import fmean
 
 import matplotlib as mpl
 import numpy as np
@@ -22,6 +22,8 @@ from ecgr.report.step_maps import by_client, kept_array, late_curve, pooled_curv
 from study.data import ALGORITHMS, DATASETS, REGULATORS, Compared, dataset_of
 
 Draw = Callable[[Figure], None]
+WIDEST = 6.0
+"""Points on the axis of differences: one wide interval must not squeeze all others; an arrow shows a mean beyond."""
 
 
 def save(path: Path, size: tuple[float, float], draw: Draw) -> None:
@@ -90,6 +92,7 @@ def differences(pairs: Sequence[Pair], label: Callable[[Pair], str], claimed: bo
             ax.annotate(DATASETS[data], (0.0, top + 0.62), xycoords=("axes fraction", "data"), fontweight="bold")
         ax.set(xlabel="difference to plain training, points of accuracy (mean of the last five rounds)")
         ax.set_ylim(min(places) - 0.7, 0.6)
+        ax.set_xlim(max(ax.get_xlim()[0], -WIDEST), min(ax.get_xlim()[1], WIDEST))
         ax.grid(axis="x")
         ax.set_axisbelow(True)
         if claimed:
@@ -107,7 +110,9 @@ def _difference(ax: Axes, at: float, pair: Pair) -> None:
     low, high = found.interval
     colour = COLOURS[1] if found.excludes_zero else "0.25"
     ax.plot([100 * low, 100 * high], [at, at], color=colour, linewidth=1.4)
-    ax.plot([100 * fmean(v for v in found.differences if v is not None)], [at], "s", markersize=4, color=colour)
+    ax.plot([100 * found.mean], [at], "s", markersize=4, color=colour)
+    if abs(100 * found.mean) > WIDEST:
+        ax.plot([copysign(WIDEST, found.mean)], [at], "<" if found.mean < 0 else ">", color=colour, clip_on=False)
 
 
 def main_label(pair: Pair) -> str:
