@@ -16,8 +16,7 @@ HEADINGS = {
     "simulator": "Seconds per round against a hand-written loop in two processes with everything preloaded, and against"
     " Flower's simulation engine on the same work. There the client is that of Flower's own PyTorch template (Flower"
     " Datasets, images transformed one by one, a DataLoader in every call) and the engine is left at its defaults; the"
-    " `tuned client` keeps its images in memory, normalised, and runs two at a time on one thread each. Our rounds are"
-    " arithmetic for the most part, on both cores: a wider margin would have to come from Flower's side.",
+    " `tuned client` keeps its images in memory, normalised, and runs two at a time on one thread each.",
     "scale": "SCAFFOLD, with what clients remember on disk.",
 }
 """By the first word of a row's name."""

@@ -12,7 +12,6 @@ from study.verdicts import Claim, Judge, agrees, combined, gain, gains, gains_no
 USUAL = {"lr": "0.001", "alpha": "0.01", "beta": "0.2"}
 """Where the paper stays when something else is varied; values as a comparison writes them."""
 VARIED = ("lr 0.01", "lr 0.0001", "alpha 0.1", "alpha 1.0", "beta 0.0", "beta 0.5")
-ABLATED = ("mnist", "cifar10")
 PLAIN, ECGR = "none", "ecgr(beta=0.2)"
 OVER_ALL_ROUNDS = "area"
 

@@ -5,12 +5,11 @@ from collections.abc import Iterable
 from ecgr.report.comparison import Pair, compare
 from study.ablations import ablation_claims
 from study.collapse import collapse_claims
-from study.data import ALGORITHMS, DATASETS, Compared, Study, dataset_of
+from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, Compared, Study, dataset_of
 from study.steps import position_claims, theory_claims
 from study.verdicts import Claim, Verdict, combined, gain, gains_a_point
 
 HALVES = ("random_half", "first_half", "last_half", "smallest_norm", "bherd")
-MATCHED, LONGER = "ecgr, step_control=match_plain", "none, server_lr=1.05"
 
 
 def claims(study: Study) -> list[Claim]:
@@ -50,18 +49,15 @@ def _histology(study: Study) -> Iterable[Claim]:
 
 def _controls(study: Study) -> Iterable[Claim]:
     controls = study.compared.get("controls")
-    for data in ("mnist", "cifar10"):
+    from_ecgr = () if controls is None else compare(controls.runs, baseline="ecgr").pairs
+    for data in EXAMINED:
         own = None if controls is None else controls.pair(data, "fedavg")
         if controls is None or own is None or own.primary.mean is None:
             yield Claim(f"{DATASETS[data]}, FedAvg: controls", "not run yet", "not measured", "controls")
             continue
         found = {name: controls.pair(data, "fedavg", name) for name in HALVES}
         others = {name: pair for name, pair in found.items() if pair is not None and len(pair.seeds) > 1}
-        against_ecgr = {
-            pair.regulator: pair
-            for pair in compare(controls.runs, baseline="ecgr").pairs
-            if dataset_of(pair.setting) == data
-        }
+        against_ecgr = {pair.regulator: pair for pair in from_ecgr if dataset_of(pair.setting) == data}
         text = "; ".join(f"`{name}` {gain(pair)}" for name, pair in others.items())
         nearest = max(others, key=lambda name: others[name].primary.mean or 0.0, default=None)
         text += f"; `{nearest}` against ECGR {gain(against_ecgr[nearest])}" if nearest else ""

@@ -30,10 +30,14 @@ COMPARED = ("main", "controls", "ablations", "full")
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ALGORITHMS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD"}
 
+MATCHED, LONGER = "ecgr, step_control=match_plain", "none, server_lr=1.05"
+EXAMINED = ("mnist", "cifar10")
+"""The data sets with controls, ablations and the theory's quantities."""
+
 REGULATORS = {
     "ecgr": "ECGR",
-    "ecgr, step_control=match_plain": "ECGR, plain step's length",
-    "none, server_lr=1.05": "plain, 5 % longer steps",
+    MATCHED: "ECGR, plain step's length",
+    LONGER: "plain, 5 % longer steps",
     "safe_ecgr": "ECGR with the safe beta",
     "random_half": "a random half",
     "first_half": "the first half",

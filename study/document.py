@@ -9,15 +9,14 @@ from ecgr.files import write_atomically
 from ecgr.report.comparison import Pair
 from ecgr.report.figure_findings import finding_figures
 from study import figures, sections
-from study.ablations import ABLATED, ablation_name, ablation_pairs
-from study.claims import LONGER, MATCHED, claims
+from study.ablations import ablation_name, ablation_pairs
+from study.claims import claims
 from study.collapse import counted, of
-from study.data import ALGORITHMS, DATASETS, RESULTS, ROOT, Study, dataset_of, load
+from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, RESULTS, ROOT, Study, dataset_of, load
 from study.steps import theory_measured
 from study.verdicts import gain, gains_a_point
 
 PAGE = RESULTS / "paper.md"
-IMAGES = RESULTS / "images"
 README = ROOT / "README.md"
 WIDTH = 7.2
 """Inches, at 160 dots each: as wide as a page on a screen shows them."""
@@ -49,10 +48,10 @@ def draw(study: Study, folder: Path) -> None:
         pairs = [pair for pair in study.compared["controls"].ordered if len(pair.seeds) > 1]
         save_differences(folder / "controls.png", pairs, figures.control_label, claimed=False)
     if ablations := study.compared.get("ablations"):
-        pairs = [pair for data in ABLATED for pair in ablation_pairs(ablations, data) if len(pair.seeds) > 1]
+        pairs = [pair for data in EXAMINED for pair in ablation_pairs(ablations, data) if len(pair.seeds) > 1]
         save_differences(folder / "ablations.png", pairs, ablation_name, claimed=False)
     figures.save(folder / "maps.png", (WIDTH, 3.6), figures.maps(study.maps))
-    theory = [e for e in study.steps["theory"] if e["config"]["data.name"] in {"mnist", "cifar10"}]
+    theory = [e for e in study.steps["theory"] if e["config"]["data.name"] in EXAMINED]
     figures.save(folder / "positions.png", (WIDTH, 3.6), figures.positions(study.maps))
     found = {"theory": theory, "statistics": study.collapse["statistics"]}
     for name, height, drawing in finding_figures(found):

@@ -7,12 +7,10 @@ from typing import Any
 from ecgr.record import Kept
 from ecgr.report.labels import ordered
 from ecgr.report.step_maps import late_curve, pooled_curve
-from study.data import DATASETS, Study
+from study.data import DATASETS, EXAMINED, Study
 from study.verdicts import SELDOM, Claim, Measured, Verdict, combined, held, percent
 
 Curve = Mapping[str, Sequence[float]]
-JUDGED = ("mnist", "cifar10")
-"""Where the theory's quantities stand in the table; the others' are in the data."""
 
 
 def outside(curve: Curve, part: slice = slice(None)) -> tuple[float, float]:
@@ -66,7 +64,7 @@ def _if(true: bool) -> Verdict:
 
 
 def _entries(study: Study) -> list[Any]:
-    return [e for e in ordered(study.steps["theory"]) if e["config"]["data.name"] in JUDGED]
+    return [e for e in ordered(study.steps["theory"]) if e["config"]["data.name"] in EXAMINED]
 
 
 def _all(study: Study, tell: Callable[[Any], str]) -> str:

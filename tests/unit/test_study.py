@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 from study.ablations import ablation_claims, ablation_name, ablation_pairs, missing_ablations
-from study.claims import LONGER, MATCHED, claims, verdict_on_choice, verdict_on_direction
+from study.claims import claims, verdict_on_choice, verdict_on_direction
 from study.collapse import collapsed, of, verdict_on_collapse, verdict_on_reason
-from study.data import ALGORITHMS, COMPARED, DATA, DATASETS, REGULATORS, RESULTS, Study, load
+from study.data import ALGORITHMS, COMPARED, DATA, DATASETS, LONGER, MATCHED, REGULATORS, RESULTS, Study, load
 from study.document import END, PAGE, README, START, page, rebuild, summary
 from study.gather import gather
 from study.sections import COMMANDS
