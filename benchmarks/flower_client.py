@@ -33,9 +33,8 @@ def client_app(images_of: Callable[[Context, ConfigRecord], Images], prepared: C
         config = message.content["config"]
         return prepared(model), images_of(context, config), config
 
-    def reply(message: Message, loading: float, examples: int, **content: Any) -> Message:
-        metrics = MetricRecord({"num-examples": examples, "loading": loading})
-        return Message(content=RecordDict({**content, "metrics": metrics}), reply_to=message)
+    def reply(message: Message, metrics: dict[str, float], **content: Any) -> Message:
+        return Message(content=RecordDict({**content, "metrics": MetricRecord(metrics)}), reply_to=message)
 
     @app.train()
     def train(message: Message, context: Context) -> Message:
@@ -45,7 +44,8 @@ def client_app(images_of: Callable[[Context, ConfigRecord], Images], prepared: C
             optimizer.zero_grad()
             cross_entropy(model(pictures), labels).backward()
             optimizer.step()
-        return reply(message, images.loading, config["samples"], arrays=ArrayRecord(model.state_dict()))
+        metrics = {"num-examples": config["samples"], "loading": images.loading}
+        return reply(message, metrics, arrays=ArrayRecord(model.state_dict()))
 
     @app.evaluate()
     def evaluate(message: Message, context: Context) -> Message:
@@ -53,7 +53,7 @@ def client_app(images_of: Callable[[Context, ConfigRecord], Images], prepared: C
         model.eval()
         with torch.no_grad():
             hits = sum(int((model(pictures).argmax(dim=1) == labels).sum()) for pictures, labels in images.held_out)
-        assert 0 <= hits <= config["held-out"]
-        return reply(message, images.loading, config["held-out"])
+        held_out = config["held-out"]
+        return reply(message, {"num-examples": held_out, "accuracy": hits / held_out, "loading": images.loading})
 
     return app
