@@ -13,7 +13,7 @@ import torch
 import torch.multiprocessing as mp
 from torch.nn.functional import cross_entropy
 
-from ecgr.workspace import Problem, build_model
+from ecgr.simulation.workspace import Problem, build_model
 
 BATCH_OF_TEST = 1000
 

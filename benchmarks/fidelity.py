@@ -8,16 +8,16 @@ from statistics import fmean
 from torch import Tensor
 
 from benchmarks.rows import Row, at_least, not_measured
-from ecgr.client import overlap, train_client
-from ecgr.config import load
-from ecgr.diagnostics import cosine
+from ecgr.core.geometry import Geometry
+from ecgr.core.recorder import Recorder
+from ecgr.core.regulators import ECGR
+from ecgr.core.stores import STORES, DenseGradientSet, GradientSet, Store
 from ecgr.errors import EcgrError
-from ecgr.geometry import Geometry
-from ecgr.gradients import STORES, DenseGradientSet, GradientSet, Store
-from ecgr.recorder import Recorder
-from ecgr.regulators import ECGR
-from ecgr.simulation import round_jobs, start
-from ecgr.workspace import Workspace, prepare
+from ecgr.experiment.config import load
+from ecgr.simulation.client import overlap, train_client
+from ecgr.simulation.diagnostics import cosine
+from ecgr.simulation.rounds import round_jobs, start
+from ecgr.simulation.workspace import Workspace, prepare
 
 CASES = {
     "lenet": (

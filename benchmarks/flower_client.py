@@ -9,7 +9,7 @@ from flwr.app import ArrayRecord, ConfigRecord, Context, Message, MetricRecord, 
 from flwr.clientapp import ClientApp
 from torch.nn.functional import cross_entropy
 
-from ecgr.models import lenet
+from ecgr.tasks.models import lenet
 
 Batches = Iterable[tuple[torch.Tensor, torch.Tensor]]
 

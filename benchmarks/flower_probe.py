@@ -27,9 +27,9 @@ from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
 from benchmarks.problems import problem
-from ecgr.engines import open_engine
-from ecgr.models import lenet
-from ecgr.simulation import play_round, start
+from ecgr.simulation.engines import open_engine
+from ecgr.simulation.rounds import play_round, start
+from ecgr.tasks.models import lenet
 
 SETTINGS = {"batch": 128, "lr": 0.001, "momentum": 0.9}
 TEST_SHARE = 5

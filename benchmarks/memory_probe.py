@@ -6,11 +6,11 @@ from pathlib import Path
 import torch
 
 from benchmarks.problems import one_job, problem
-from ecgr.client import train_client
-from ecgr.geometry import Geometry
-from ecgr.gradients import STORES
-from ecgr.regulators import ECGR
-from ecgr.workspace import Workspace
+from ecgr.core.geometry import Geometry
+from ecgr.core.regulators import ECGR
+from ecgr.core.stores import STORES
+from ecgr.simulation.client import train_client
+from ecgr.simulation.workspace import Workspace
 
 BATCH = {"lenet": 128, "resnet18": 2}
 """The paper's for LeNet; a small one for ResNet-18, whose round would take minutes."""

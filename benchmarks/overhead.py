@@ -12,9 +12,9 @@ from typing import Any
 
 from benchmarks.problems import one_job, problem
 from benchmarks.rows import Row, at_most, interleaved, median_ratio, shown
-from ecgr.client import train_client
-from ecgr.recorder import Recorder
-from ecgr.workspace import Workspace
+from ecgr.core.recorder import Recorder
+from ecgr.simulation.client import train_client
+from ecgr.simulation.workspace import Workspace
 
 CASES = (("lenet", 47, 0.03), ("lenet", 185, 0.04), ("cnn", 20, 0.01))
 INSIDE = ("__enter__", "_after_step", "regulated")

@@ -2,11 +2,11 @@
 
 import numpy as np
 
-from ecgr.client import ClientJob
-from ecgr.config import Experiment
-from ecgr.data import Dataset, Split
-from ecgr.simulation import round_jobs, start
-from ecgr.workspace import Problem, prepare
+from ecgr.experiment.config import Experiment
+from ecgr.simulation.client import ClientJob
+from ecgr.simulation.rounds import round_jobs, start
+from ecgr.simulation.workspace import Problem, prepare
+from ecgr.tasks.data import Dataset, Split
 
 SHAPES = {"lenet": (1, 28, 28), "cnn": (3, 32, 32), "resnet18": (3, 32, 32)}
 

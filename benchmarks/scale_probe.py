@@ -12,9 +12,9 @@ import torch
 
 from benchmarks.memory_probe import peak
 from benchmarks.problems import SHAPES, problem, random_dataset
-from ecgr.engines import open_engine
-from ecgr.runner import play
-from ecgr.simulation import simulate
+from ecgr.runs.runner import play
+from ecgr.simulation.engines import open_engine
+from ecgr.simulation.rounds import simulate
 
 PARTICIPANTS, BATCH = 20, 16
 

@@ -10,8 +10,8 @@ from benchmarks.explicit_search import explicit_search
 from benchmarks.rows import Row, at_least, at_most, interleaved, median_ratio, shown
 from benchmarks.selection_probe import probe
 from benchmarks.steps import recorded, steps_like_training
-from ecgr.gradients import DenseGradientSet
-from ecgr.regulators import herd
+from ecgr.core.regulators import herd
+from ecgr.core.stores import DenseGradientSet
 
 SIZES = {(160, 61_706): 35.0, (100, 1_167_872): 60.0}
 

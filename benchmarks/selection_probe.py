@@ -16,7 +16,7 @@ import torch
 from benchmarks.explicit_search import explicit_search
 from benchmarks.rows import ROOT, environment, seconds
 from benchmarks.steps import recorded, steps_like_training
-from ecgr.regulators import herd
+from ecgr.core.regulators import herd
 
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**40), "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": "0"}
 

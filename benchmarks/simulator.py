@@ -5,11 +5,11 @@ from collections.abc import Iterator
 from benchmarks.bare_loop import BareLoop
 from benchmarks.problems import random_dataset
 from benchmarks.rows import Row, at_most, interleaved, median_ratio
-from ecgr.config import load
-from ecgr.engines import open_engine
 from ecgr.errors import DataError
-from ecgr.simulation import Snapshot, play_round, start
-from ecgr.workspace import prepare
+from ecgr.experiment.config import load
+from ecgr.simulation.engines import open_engine
+from ecgr.simulation.rounds import Snapshot, play_round, start
+from ecgr.simulation.workspace import prepare
 
 NAME = "simulator: seconds per round / hand-written two-process loop, paper/mnist"
 LIMIT = 1.10

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ecgr.gradients import DenseGradientSet
+from ecgr.core.stores import DenseGradientSet
 
 
 def steps_like_training(T: int, d: int, seed: int = 0) -> Tensor:

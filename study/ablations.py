@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ecgr.report.comparison import Pair, compare
-from ecgr.report.metrics import PRIMARY
+from ecgr.analysis.comparison import Pair, compare
+from ecgr.analysis.metrics import PRIMARY
 from study.data import ALGORITHMS, DATASETS, Compared, Study, dataset_of
 from study.verdicts import Claim, Judge, agrees, combined, gain, gains, gains_nothing, loses
 

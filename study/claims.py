@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ecgr.report.comparison import Pair, compare
+from ecgr.analysis.comparison import Pair, compare
 from study.ablations import ablation_claims
 from study.collapse import collapse_claims
 from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, Compared, Study, dataset_of

@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 
-from ecgr.record import Kept, unpack_kept
-from ecgr.report.comparison import Comparison, Pair, compare
-from ecgr.report.findings import Findings, read_findings
-from ecgr.report.metrics import RunSummary
-from ecgr.report.summaries import read_summaries
+from ecgr.analysis.comparison import Comparison, Pair, compare
+from ecgr.analysis.metrics import RunSummary
+from ecgr.analysis.summaries import read_summaries
+from ecgr.simulation.kept import Kept, unpack_kept
+from study.findings import Findings, read_findings
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"

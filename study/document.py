@@ -5,14 +5,14 @@ from collections.abc import Callable, Sequence
 from math import copysign
 from pathlib import Path
 
+from ecgr.analysis.comparison import Pair
 from ecgr.files import write_atomically
-from ecgr.report.comparison import Pair
-from ecgr.report.figure_findings import finding_figures
 from study import figures, sections
 from study.ablations import ablation_name, ablation_pairs
 from study.claims import claims
 from study.collapse import counted, of
 from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, RESULTS, ROOT, Study, dataset_of, load
+from study.figure_findings import finding_figures
 from study.steps import theory_measured
 from study.verdicts import gain, gains_a_point
 

@@ -11,14 +11,14 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 
+from ecgr.analysis.comparison import Pair
+from ecgr.analysis.metrics import RunSummary
 from ecgr.files import write_atomically
-from ecgr.record import Kept
-from ecgr.report.comparison import Pair
-from ecgr.report.figure_panels import COLOURS
-from ecgr.report.figure_steps import DAMPED, KEPT
-from ecgr.report.figures import STYLE
-from ecgr.report.metrics import RunSummary
-from ecgr.report.step_maps import by_client, kept_array, late_curve, pooled_curve
+from ecgr.report.figures.panels import COLOURS
+from ecgr.report.figures.steps import DAMPED, KEPT
+from ecgr.report.figures.write import STYLE
+from ecgr.report.page.step_maps import by_client, kept_array, late_curve, pooled_curve
+from ecgr.simulation.kept import Kept
 from study.data import ALGORITHMS, DATASETS, REGULATORS, Compared, dataset_of
 
 Draw = Callable[[Figure], None]

@@ -9,14 +9,15 @@ from typing import Any
 
 import numpy as np
 
+from ecgr.analysis.collect import find_runs
+from ecgr.analysis.comparison import compare
+from ecgr.analysis.metrics import RunSummary
+from ecgr.compare import summaries_of, write_comparison
 from ecgr.errors import DataError
-from ecgr.record import pack_kept, to_json
-from ecgr.report.collect import find_runs
-from ecgr.report.comparison import compare
-from ecgr.report.findings import findings, to_text
-from ecgr.report.metrics import RunSummary
-from ecgr.sweep import summaries_of, write_comparison
+from ecgr.runs.record import to_json
+from ecgr.simulation.kept import pack_kept
 from study.data import COMPARED
+from study.findings import findings, to_text
 
 TREATMENT = {"controls": ("algorithm.server_lr", "run.step_control")}
 

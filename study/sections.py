@@ -3,12 +3,12 @@
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from ecgr.report.comparison import Pair
-from ecgr.report.labels import ordered
-from ecgr.report.statistics import sign_flip_floor
+from ecgr.analysis.comparison import Pair
+from ecgr.analysis.statistics import sign_flip_floor
 from study.ablations import ablation_name, ablation_pairs, missing_ablations
 from study.collapse import reported, usual
 from study.data import ALGORITHMS, DATASETS, EXAMINED, REGULATORS, Study, dataset_of
+from study.labels import ordered
 from study.verdicts import RULES, Claim, Measured, points
 
 BARS = "mean and 95 % interval over seeds, blue where the interval excludes zero; dots: the seeds"

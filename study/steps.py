@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from ecgr.record import Kept
-from ecgr.report.labels import ordered
-from ecgr.report.step_maps import late_curve, pooled_curve
+from ecgr.report.page.step_maps import late_curve, pooled_curve
+from ecgr.simulation.kept import Kept
 from study.data import DATASETS, EXAMINED, Study
+from study.labels import ordered
 from study.verdicts import SELDOM, Claim, Measured, Verdict, combined, held, percent
 
 Curve = Mapping[str, Sequence[float]]

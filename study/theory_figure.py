@@ -15,8 +15,8 @@ from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ecgr.files import write_atomically
-from ecgr.report.figure_panels import COLOURS
-from ecgr.report.figures import STYLE
+from ecgr.report.figures.panels import COLOURS
+from ecgr.report.figures.write import STYLE
 
 Array = NDArray[np.float64]
 WORSE, BETTER = COLOURS[0], COLOURS[1]

@@ -5,8 +5,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from ecgr.report.comparison import Estimate, Pair, judge
-from ecgr.report.metrics import PRIMARY
+from ecgr.analysis.comparison import Estimate, Pair, judge
+from ecgr.analysis.metrics import PRIMARY
 
 CLAIMED_GAIN = 0.01
 """The paper: approximately one to two points; its lower end, taken at its word."""

@@ -12,51 +12,51 @@ from ecgr._version import __version__ as __version__
 
 if _TYPE_CHECKING:
     from ecgr.algorithms import ALGORITHMS as ALGORITHMS
-    from ecgr.config import Experiment as Experiment
-    from ecgr.config import load as load
-    from ecgr.data import DATASETS as DATASETS
-    from ecgr.data import PARTITIONERS as PARTITIONERS
+    from ecgr.compare import compare as compare
+    from ecgr.core.geometry import Geometry as Geometry
+    from ecgr.core.geometry import Regulation as Regulation
+    from ecgr.core.recorder import Recorder as Recorder
+    from ecgr.core.recorder import Update as Update
+    from ecgr.core.regulators import ECGR as ECGR
+    from ecgr.core.regulators import REGULATORS as REGULATORS
+    from ecgr.core.regulators import herd as herd
     from ecgr.errors import ConfigError as ConfigError
     from ecgr.errors import DataError as DataError
     from ecgr.errors import EcgrError as EcgrError
     from ecgr.errors import EnvironmentFault as EnvironmentFault
     from ecgr.errors import IntegrityError as IntegrityError
     from ecgr.errors import QuorumLost as QuorumLost
-    from ecgr.geometry import Geometry as Geometry
-    from ecgr.geometry import Regulation as Regulation
-    from ecgr.models import MODELS as MODELS
-    from ecgr.record import RunRecord as RunRecord
-    from ecgr.recorder import Recorder as Recorder
-    from ecgr.recorder import Update as Update
-    from ecgr.regulators import ECGR as ECGR
-    from ecgr.regulators import REGULATORS as REGULATORS
-    from ecgr.regulators import herd as herd
-    from ecgr.runner import run as run
-    from ecgr.sweep import compare as compare
+    from ecgr.experiment.config import Experiment as Experiment
+    from ecgr.experiment.config import load as load
+    from ecgr.runs.record import RunRecord as RunRecord
+    from ecgr.runs.runner import run as run
+    from ecgr.tasks.data import DATASETS as DATASETS
+    from ecgr.tasks.models import MODELS as MODELS
+    from ecgr.tasks.partitioners import PARTITIONERS as PARTITIONERS
 
 _HOMES = {
     "ALGORITHMS": "algorithms",
     "ConfigError": "errors",
-    "DATASETS": "data",
+    "DATASETS": "tasks.data",
     "DataError": "errors",
-    "ECGR": "regulators",
+    "ECGR": "core.regulators",
     "EcgrError": "errors",
     "EnvironmentFault": "errors",
-    "Experiment": "config",
-    "Geometry": "geometry",
+    "Experiment": "experiment.config",
+    "Geometry": "core.geometry",
     "IntegrityError": "errors",
-    "MODELS": "models",
-    "PARTITIONERS": "data",
+    "MODELS": "tasks.models",
+    "PARTITIONERS": "tasks.partitioners",
     "QuorumLost": "errors",
-    "REGULATORS": "regulators",
-    "Recorder": "recorder",
-    "Regulation": "geometry",
-    "RunRecord": "record",
-    "Update": "recorder",
-    "compare": "sweep",
-    "herd": "regulators",
-    "load": "config",
-    "run": "runner",
+    "REGULATORS": "core.regulators",
+    "Recorder": "core.recorder",
+    "Regulation": "core.geometry",
+    "RunRecord": "runs.record",
+    "Update": "core.recorder",
+    "compare": "compare",
+    "herd": "core.regulators",
+    "load": "experiment.config",
+    "run": "runs.runner",
 }
 
 __all__ = [

@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from ecgr.algorithms import ALGORITHMS, Algorithm, Contribution, Population, Trace
-from ecgr.client import ClientJob, ClientResult, train_client
-from ecgr.components import State
-from ecgr.engines import SerialEngine
-from ecgr.regulators import REGULATORS
-from ecgr.schema import parameters_of
-from ecgr.simulation import Snapshot, participants, play_round, start
-from ecgr.workspace import Problem, Workspace
+from ecgr.component import State
+from ecgr.core.regulators import REGULATORS
+from ecgr.experiment.schema import parameters_of
+from ecgr.simulation.client import ClientJob, ClientResult, train_client
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.rounds import Snapshot, participants, play_round, start
+from ecgr.simulation.workspace import Problem, Workspace
 from support.problems import blobs, offer, problem, same_bits, small_net
 
 SERVER_OPTIMISERS = {"fedavgm", "fedadam", "fedyogi"}  # the server's step is not the mean update

@@ -4,8 +4,8 @@ import pytest
 import torch
 from torch import nn
 
-from ecgr.models import MODELS, cnn, lenet, resnet18
-from ecgr.vectors import ParamSpec
+from ecgr.core.vectors import ParamSpec
+from ecgr.tasks.models import MODELS, cnn, lenet, resnet18
 
 SIDES = {"lenet": 28, "cnn": 32, "resnet18": 64}
 

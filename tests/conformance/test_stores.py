@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ecgr.gradients import STORES, GradientSet, dense
-from ecgr.gradients.protocol import Visit
+from ecgr.core.stores import STORES, GradientSet, dense
+from ecgr.core.stores.protocol import Visit
 
 every = pytest.mark.parametrize("name", sorted(STORES))
 holding = pytest.mark.parametrize("name", sorted(set(STORES) - {"replay"}))  # replay has nothing to combine by itself

@@ -17,13 +17,13 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 import ecgr
-from ecgr.client import ClientResult, overlap, train_client
+from ecgr.core.regulators import ECGR, FirstHalf, LastHalf
+from ecgr.core.stores import EXACT, STORES, GradientSet, pick, room
+from ecgr.core.stores.protocol import Visit
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.gradients import EXACT, STORES, GradientSet, pick, room
-from ecgr.gradients.protocol import Visit
-from ecgr.regulators import ECGR, FirstHalf, LastHalf
-from ecgr.simulation import round_jobs, start
-from ecgr.workspace import Workspace
+from ecgr.simulation.client import ClientResult, overlap, train_client
+from ecgr.simulation.rounds import round_jobs, start
+from ecgr.simulation.workspace import Workspace
 from support.problems import blobs, offer, problem, same_bits, small_net
 
 every = pytest.mark.parametrize("name", sorted(STORES))
@@ -171,7 +171,7 @@ class Loop:
 
 
 @pytest.mark.parametrize("regulator", [FirstHalf(), LastHalf(), ECGR()])
-def test_replay_in_a_persons_own_loop_gives_what_dense_gives(regulator: ecgr.regulators.Regulator) -> None:
+def test_replay_in_a_persons_own_loop_gives_what_dense_gives(regulator: ecgr.core.regulators.Regulator) -> None:
     updates, ends = [], []
     for store in ("dense", "replay"):
         loop = Loop()
@@ -290,7 +290,7 @@ def test_no_temporary_directory_is_one_clear_line(monkeypatch: pytest.MonkeyPatc
 def test_a_killed_process_leaves_no_file(tmp_path: Path) -> None:
     script = (
         "import sys, time, torch\n"
-        "from ecgr.gradients import STORES\n"
+        "from ecgr.core.stores import STORES\n"
         "store = STORES['disk'](100_000)\n"
         "for _ in range(40): store.append(torch.ones(100_000))\n"
         "store.gram(); print(len(store), flush=True); time.sleep(600)\n"

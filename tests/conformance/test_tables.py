@@ -13,15 +13,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecgr.cli.listing import TABLES
-from ecgr.config import SECTIONS
-from ecgr.data import DATASETS, PARTITIONERS, Partition, Split, deal_out, top_up
-from ecgr.data.dataset import Labels
+from ecgr.core.stores import STORES
 from ecgr.errors import ConfigError
-from ecgr.gradients import STORES
-from ecgr.optimizers import OPTIMIZERS
-from ecgr.schedules import SCHEDULES
-from ecgr.schema import parameters_of
-from ecgr.settings import RunSettings
+from ecgr.experiment.config import SECTIONS
+from ecgr.experiment.optimizers import OPTIMIZERS
+from ecgr.experiment.schedules import SCHEDULES
+from ecgr.experiment.schema import parameters_of
+from ecgr.experiment.sections import RunSettings
+from ecgr.tasks.data import DATASETS, Split
+from ecgr.tasks.data.dataset import Labels
+from ecgr.tasks.partitioners import PARTITIONERS, Partition, deal_out, top_up
 
 # Entries that cannot be made without parameters get theirs here; an entry that is missing fails and says so.
 NEEDED: Mapping[str, Mapping[str, Any]] = {}

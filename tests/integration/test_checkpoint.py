@@ -10,10 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from ecgr.checkpoint import Restored, load_checkpoint, save_checkpoint
 from ecgr.errors import EnvironmentFault, IntegrityError
-from ecgr.record import Position
-from ecgr.simulation import Snapshot
+from ecgr.runs.checkpoint import Restored, load_checkpoint, save_checkpoint
+from ecgr.runs.record import Position
+from ecgr.simulation.rounds import Snapshot
+from ecgr.simulation.states import StatesInMemory
 
 POSITION = Position(0, "")
 
@@ -25,7 +26,7 @@ def snapshot(rounds: int, size: int = 20_000) -> Snapshot:
         params=params,
         buffers={"bn.mean": params[:3].clone(), "bn.count": torch.tensor(rounds)},
         server={"control": params * 2},
-        clients={3: {"control": params * 3}, 11: {"control": params * 4}},
+        clients=StatesInMemory({3: {"control": params * 3}, 11: {"control": params * 4}}),
     )
 
 

@@ -174,7 +174,7 @@ def test_a_directory_in_use_is_exit_five_and_untouched(tmp_path: Path, held: tup
 
 def test_a_directory_in_use_is_known_before_any_data_is_loaded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """THREATS: the second run ends within a second; loading data and torch alone takes longer than that."""
-    from ecgr.data import Digits
+    from ecgr.tasks.data import Digits
 
     def loaded(self: Digits) -> None:
         raise AssertionError("the data was loaded first")
@@ -236,7 +236,7 @@ def test_a_last_batch_of_one_sample_is_refused_where_batchnorm_cannot_take_it(tm
 
 @pytest.mark.parametrize("rule", ["merge", "drop"])
 def test_the_advice_about_the_last_batch_helps(rule: str) -> None:
-    from ecgr.workspace import prepare
+    from ecgr.simulation.workspace import prepare
 
     experiment = package.load(
         {

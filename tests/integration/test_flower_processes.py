@@ -11,8 +11,8 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from safetensors.torch import load_file
 
-from ecgr.config import load
-from ecgr.record import RunRecord
+from ecgr.experiment.config import load
+from ecgr.runs.record import RunRecord
 from support.commands import ECGR, ecgr, environment, rows_without_times
 from support.problems import same_bits
 

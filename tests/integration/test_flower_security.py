@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from ecgr.config import load
+from ecgr.experiment.config import load
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
@@ -20,12 +20,12 @@ from flwr.supercore.routers.runtime.responses import router as responses
 from flwr.supercore.routers.runtime.router import router as runtime
 from flwr.superlink.routers.control.router import router as control
 
-from ecgr.flower.deploy import Deployment, nginx_config
-from ecgr.flower.guard import Guard
-from ecgr.flower.keys import make_certificates, make_node_key
-from ecgr.flower.layout import CONNECTION, Layout, environment, tool
-from ecgr.flower.local import Supervisor
-from ecgr.flower.processes import Service, free_ports, listens
+from ecgr.flower.deploy.init import Deployment, nginx_config
+from ecgr.flower.deploy.keys import make_certificates, make_node_key
+from ecgr.flower.deploy.layout import CONNECTION, Layout, environment, tool
+from ecgr.flower.deploy.local import Supervisor
+from ecgr.flower.deploy.processes import Service, free_ports, listens
+from ecgr.flower.guard.guard import Guard
 
 pytestmark = pytest.mark.slow
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from ecgr.config import load, presets
-from ecgr.data import LC25000
-from ecgr.sweep import grid
+from ecgr.experiment.config import load, presets
+from ecgr.runs.sweep import grid
+from ecgr.tasks.data import LC25000
 from support.commands import ecgr
 from support.lc25000 import write_lc25000
 

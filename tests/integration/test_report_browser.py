@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ecgr.record import RunRecord
-from ecgr.report.collect import find_runs
-from ecgr.report.page import write_report
+from ecgr.analysis.collect import find_runs
+from ecgr.report.page.html import write_report
+from ecgr.runs.record import RunRecord
 from support.browser import chromium, missing, prefer, resize, wait_drawn, whole_page
 from support.hostile import HOSTILE, harmless, shown
 from support.runs import write_comparison_runs, write_run

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
-from ecgr.record import RunRecord
-from ecgr.runner import locked, run
+from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import locked, run
 from support.commands import ecgr, rows_without_times, spawn
 
 SETTINGS = [
@@ -75,7 +75,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
 
 
 def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0) -> RunRecord:
-    from ecgr.config import load
+    from ecgr.experiment.config import load
 
     overrides = {"federation.rounds": rounds, "run.seed": seed, "partition.clients": 3}
     return run(load("quickstart", overrides), out, resume=resume)

@@ -14,7 +14,7 @@ import torch
 from safetensors.torch import load_file
 
 import ecgr as package
-from ecgr.record import RunRecord
+from ecgr.runs.record import RunRecord
 from support.cli import ecgr, files_below
 
 SHORT = ("--set", "federation.rounds=3")
@@ -105,7 +105,7 @@ def test_a_run_leaves_a_whole_record(runs: Path) -> None:
 
 
 def test_the_final_model_loads_into_the_model_and_scores_what_the_record_says(runs: Path) -> None:
-    from ecgr.models import lenet
+    from ecgr.tasks.models import lenet
 
     model = lenet()
     model.load_state_dict(load_file(runs / "one" / "model.safetensors"))

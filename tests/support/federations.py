@@ -7,13 +7,13 @@ from typing import Any
 
 from torch import Tensor
 
-from ecgr.config import Experiment
-from ecgr.engines import SerialEngine
+from ecgr.experiment.config import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.memory import Tamper, Ticks
-from ecgr.record import RunRecord
-from ecgr.simulation import Replies, conclude, final_state, round_jobs, start
-from ecgr.workspace import prepare
+from ecgr.flower.apps.memory import Tamper, Ticks
+from ecgr.runs.record import RunRecord
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.rounds import Replies, conclude, final_state, round_jobs, start
+from ecgr.simulation.workspace import prepare
 
 CLIENTS = 4
 

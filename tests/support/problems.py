@@ -10,12 +10,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecgr.client import ClientJob, ClientResult
-from ecgr.config import Experiment
-from ecgr.data import Dataset, Partition, Split
-from ecgr.engines import SerialEngine
-from ecgr.models import MODELS
-from ecgr.workspace import Problem, prepare
+from ecgr.experiment.config import Experiment
+from ecgr.simulation.client import ClientJob, ClientResult
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.workspace import Problem, prepare
+from ecgr.tasks.data import Dataset, Split
+from ecgr.tasks.models import MODELS
+from ecgr.tasks.partitioners import Partition
 
 
 def two_parameters(*, channels: int = 1, classes: int = 2) -> nn.Module:

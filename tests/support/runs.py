@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from ecgr.record import Kept, RunRecord, RunWriter, pack_kept, to_json
+from ecgr.runs.record import RunRecord, RunWriter, to_json
+from ecgr.simulation.kept import Kept, pack_kept
 
 CLASSES = ("cat", "dog", "owl")
 

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 
 from ecgr.algorithms.protocol import Contribution
-from ecgr.components import Tensor
-from ecgr.vectors import weighted_mean
+from ecgr.component import Tensor
+from ecgr.core.vectors import weighted_mean
 
 
 def mean_update(results: Sequence[Contribution]) -> Tensor:

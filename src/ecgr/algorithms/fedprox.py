@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from ecgr.algorithms.aggregation import mean_update
 from ecgr.algorithms.protocol import Contribution, Defaults, Population
-from ecgr.components import NonNegative, State, Tensor, component
+from ecgr.component import NonNegative, State, Tensor, component
 
 
 @component

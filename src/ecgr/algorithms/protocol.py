@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from ecgr.components import State, Tensor
+from ecgr.component import State, Tensor
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,7 +5,7 @@ from typing import Literal
 
 from ecgr.algorithms.aggregation import mean_update
 from ecgr.algorithms.protocol import Contribution, Defaults, Population, Trace
-from ecgr.components import State, Tensor, component, torch
+from ecgr.component import State, Tensor, component, torch
 
 
 @component

@@ -9,11 +9,11 @@ from rich.table import Table
 
 from ecgr.cli.console import out, print_json
 from ecgr.cli.options import Json, Set, overrides
-from ecgr.config import load, presets
-from ecgr.data import save_partition
-from ecgr.data.fetch import fetch
-from ecgr.data.verify import available, verify
-from ecgr.dealing import chosen_share, deal
+from ecgr.experiment.config import load, presets
+from ecgr.experiment.dealing import chosen_share, deal
+from ecgr.tasks.data.fetch import fetch
+from ecgr.tasks.data.verify import available, verify
+from ecgr.tasks.partitioners import save_partition
 
 Root = Annotated[str | None, typer.Option("--root", help="Where data sets lie; $ECGR_DATA by default.")]
 
@@ -88,7 +88,7 @@ def partition_command(
     if save is not None:
         save_partition(save, partition, len(dataset.train))
     if picture is not None or not as_json:
-        from ecgr.report.partition_picture import draw_partition
+        from ecgr.report.figures.partition import draw_partition
 
         name = chosen.to_dict()["data"]["name"]
         draw_partition(counts, dataset.classes, picture or Path("partition.png"), f"{name}, seed {chosen.run.seed}")

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from ecgr.cli.console import complain, err, out
 from ecgr.errors import DataError
-from ecgr.sweep import Planned
+from ecgr.runs.sweep import Planned
 
 
 def list_plans(plans: Sequence[Planned], workers: int) -> None:
@@ -28,7 +28,7 @@ def _seconds(left: Sequence[Planned]) -> dict[str, float]:
     """The time of each run by name; empty, with a line that says why, where there are no data to calibrate with."""
     if not left:
         return {}
-    from ecgr.calibration import calibrate  # loads torch
+    from ecgr.runs.calibration import calibrate  # loads torch
 
     with err.status("calibrating") as status:
         try:

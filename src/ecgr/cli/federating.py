@@ -10,11 +10,11 @@ import typer
 from ecgr.cli.console import complain, out, print_json, scores
 from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides
 from ecgr.cli.progress import RoundProgress
-from ecgr.config import Experiment, load
 from ecgr.errors import ConfigError
+from ecgr.experiment.config import Experiment, load
 
 if TYPE_CHECKING:
-    from ecgr.flower.guard import Guard
+    from ecgr.flower.guard.guard import Guard
 
 federate_app = typer.Typer(
     help="A real federation on Flower: on this machine, or the files for several.", no_args_is_help=True
@@ -45,10 +45,10 @@ def local_command(
 ) -> None:
     """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
     chosen = _chosen(experiment, clients, settings)
-    from ecgr.flower.local import federate  # says what to install where Flower is missing
-    from ecgr.flower.server import refuse_simulator_only
-    from ecgr.runner import refuse_foreign
-    from ecgr.workspace import prepare
+    from ecgr.flower.apps.server import refuse_simulator_only
+    from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
+    from ecgr.runs.runner import refuse_foreign
+    from ecgr.simulation.workspace import prepare
 
     guard = _guard(min_clients, deadline, norm_factor, outliers)
     directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"
@@ -89,8 +89,8 @@ def init_command(
 ) -> None:
     """Write the files and the exact commands for a federation of several machines."""
     chosen = _chosen(experiment, clients, settings)
-    from ecgr.flower.deploy import Deployment, write_deployment
-    from ecgr.flower.server import refuse_simulator_only
+    from ecgr.flower.apps.server import refuse_simulator_only
+    from ecgr.flower.deploy.init import Deployment, write_deployment
 
     refuse_simulator_only(chosen)
     guard = _guard(min_clients, deadline, norm_factor, outliers)
@@ -110,7 +110,7 @@ def _chosen(experiment: str, clients: int, settings: list[str] | None) -> Experi
 def _guard(min_clients: int, deadline: float, norm_factor: float, outliers: str) -> "Guard":
     from pydantic import ValidationError
 
-    from ecgr.flower.guard import Guard
+    from ecgr.flower.guard.guard import Guard
 
     try:
         return Guard(min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]

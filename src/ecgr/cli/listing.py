@@ -9,13 +9,14 @@ from rich.table import Table
 from ecgr.algorithms import ALGORITHMS
 from ecgr.cli.console import out, print_json
 from ecgr.cli.options import Json
-from ecgr.config import presets
-from ecgr.data import DATASETS, PARTITIONERS
-from ecgr.models import MODELS
-from ecgr.optimizers import OPTIMIZERS
-from ecgr.regulators import REGULATORS
-from ecgr.schedules import SCHEDULES
-from ecgr.schema import parameters_of
+from ecgr.core.regulators import REGULATORS
+from ecgr.experiment.config import presets
+from ecgr.experiment.optimizers import OPTIMIZERS
+from ecgr.experiment.schedules import SCHEDULES
+from ecgr.experiment.schema import parameters_of
+from ecgr.tasks.data import DATASETS
+from ecgr.tasks.models import MODELS
+from ecgr.tasks.partitioners import PARTITIONERS
 
 TABLES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "algorithms": ALGORITHMS,

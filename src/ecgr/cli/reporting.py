@@ -18,8 +18,8 @@ def report_command(
     ] = None,
 ) -> None:
     """Write one self-contained HTML page about finished and unfinished runs."""
-    from ecgr.report.collect import find_runs
-    from ecgr.report.page import write_report
+    from ecgr.analysis.collect import find_runs
+    from ecgr.report.page.html import write_report
 
     path = write_report(find_runs(directories), output or _beside(directories, "report.html"))
     out.print(str(path), markup=False, soft_wrap=True)
@@ -32,8 +32,8 @@ def figures_command(
     ] = None,
 ) -> None:
     """Write the report's figures as PDF and PNG, and its table as LaTeX and CSV."""
-    from ecgr.report.collect import find_runs
-    from ecgr.report.figures import write_figures
+    from ecgr.analysis.collect import find_runs
+    from ecgr.report.figures.write import write_figures
 
     directory = output or _beside(directories, "figures")
     written = write_figures(find_runs(directories), directory)

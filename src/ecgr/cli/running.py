@@ -9,10 +9,10 @@ import typer
 from ecgr.cli.console import complain, out, print_json, scores
 from ecgr.cli.options import Device, ExperimentName, Json, Out, Set, Workers, overrides
 from ecgr.cli.progress import RoundProgress
-from ecgr.config import load
 from ecgr.errors import ConfigError
-from ecgr.schema import unknown
-from ecgr.tracking import TRACKERS, Tracker
+from ecgr.experiment.config import load
+from ecgr.experiment.schema import unknown
+from ecgr.runs.tracking import TRACKERS, Tracker
 
 
 def run_command(
@@ -26,7 +26,7 @@ def run_command(
     as_json: Json = False,
 ) -> None:
     """Run one experiment."""
-    from ecgr.runner import run  # a wrong config is answered before anything heavy is imported
+    from ecgr.runs.runner import run  # a wrong config is answered before anything heavy is imported
 
     chosen = load(experiment, overrides(settings))
     directory = out_dir or Path("runs") / (chosen.run.name or "run")

@@ -8,16 +8,17 @@ import typer
 from rich.live import Live
 from rich.table import Table
 
+from ecgr.analysis.summaries import read_summaries
 from ecgr.cli.console import complain, err, out, print_json
 from ecgr.cli.estimating import list_plans
 from ecgr.cli.options import Device, ExperimentName, Json, Out, Set, Workers, overrides
-from ecgr.config import read
+from ecgr.compare import PAPER_SEEDS, paired, summaries_of, write_comparison
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.report.summaries import read_summaries
-from ecgr.sweep import PAPER_SEEDS, Failure, Planned, execute, grid, paired, plan, summaries_of, write_comparison
+from ecgr.experiment.config import read
+from ecgr.runs.sweep import Failure, Planned, execute, grid, plan
 
 if TYPE_CHECKING:
-    from ecgr.report.metrics import RunSummary
+    from ecgr.analysis.metrics import RunSummary
 
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
 
@@ -106,9 +107,9 @@ def _conclude(
     summaries: "Sequence[RunSummary]", directory: Path, as_json: bool, directories: Sequence[Path] = ()
 ) -> None:
     """Compare, write the files and, where there are run directories, the report; show the table."""
-    from ecgr.report.collect import find_runs
-    from ecgr.report.comparison import compare
-    from ecgr.report.page import write_report
+    from ecgr.analysis.collect import find_runs
+    from ecgr.analysis.comparison import compare
+    from ecgr.report.page.html import write_report
     from ecgr.report.presentation import sentence, to_json, to_table
 
     comparison = compare(summaries)

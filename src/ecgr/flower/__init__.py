@@ -19,18 +19,18 @@ if find_spec("flwr") is None:
     raise FlowerMissing("federations need Flower, which is not installed; pip install 'ecgr[flower]'")
 
 if TYPE_CHECKING:
-    from ecgr.flower.guard import Guard as Guard
-    from ecgr.flower.guarded import Guarded as Guarded
-    from ecgr.flower.memory import MemoryGrid as MemoryGrid
-    from ecgr.flower.server import server_app as server_app
-    from ecgr.flower.site import client_app as client_app
+    from ecgr.flower.apps.memory import MemoryGrid as MemoryGrid
+    from ecgr.flower.apps.server import server_app as server_app
+    from ecgr.flower.apps.site import client_app as client_app
+    from ecgr.flower.guard.guard import Guard as Guard
+    from ecgr.flower.guard.guarded import Guarded as Guarded
 
 _HOMES = {
-    "Guard": "guard",
-    "Guarded": "guarded",
-    "MemoryGrid": "memory",
-    "client_app": "site",
-    "server_app": "server",
+    "Guard": "guard.guard",
+    "Guarded": "guard.guarded",
+    "MemoryGrid": "apps.memory",
+    "client_app": "apps.site",
+    "server_app": "apps.server",
 }
 
 __all__ = ["FlowerMissing", "Guard", "Guarded", "MemoryGrid", "client_app", "server_app"]

@@ -1,4 +1,1 @@
-"""From finished runs to an answer: statistics of paired runs, and the ways to show them.
-
-Reads records only: nothing here needs torch, a model or a data set.
-"""
+"""The ways to show an answer: the terminal's table, the page, the figures. No torch."""

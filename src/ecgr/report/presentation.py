@@ -13,8 +13,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ecgr.report.comparison import ALPHA, HEADLINE_PAIRS, LEVEL, MARGIN, POWER, Comparison, Estimate, Pair
-from ecgr.report.metrics import METRICS, PRIMARY
+from ecgr.analysis.comparison import ALPHA, HEADLINE_PAIRS, LEVEL, MARGIN, POWER, Comparison, Estimate, Pair
+from ecgr.analysis.metrics import METRICS, PRIMARY
 
 CSV_COLUMNS = (
     *("setting", "algorithm", "regulator", "baseline", "metric", "unit", "optimistic", "seeds"),

@@ -1,0 +1,1 @@
+"""What the records say: metrics, statistics and verdicts. No torch, no drawing."""

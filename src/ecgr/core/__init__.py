@@ -1,0 +1,1 @@
+"""The method: displacements of local steps, their geometry, and regulators that weigh them. Torch and numpy only."""

@@ -1,0 +1,75 @@
+"""Displacements in memory as float32: exact, and T x d x 4 bytes large."""
+
+import weakref
+
+import torch
+from torch import Tensor
+
+from ecgr.core.stores import blocked
+from ecgr.core.stores.blocked import BlockedSet
+from ecgr.core.stores.protocol import Replay
+
+ROWS_PER_CHUNK = 32
+SPARE_NUMBERS = 2**24
+COLUMNS_PER_BLOCK = blocked.COLUMNS_PER_BLOCK
+CHEAP_PRODUCT = blocked.CHEAP_PRODUCT
+
+_spare: list[Tensor] = []
+"""The memory of the last set that is gone, at most 64 MB: touching fresh memory costs more than all the arithmetic."""
+
+
+def _give_back(memory: Tensor) -> None:
+    _spare[:] = [memory]
+
+
+class DenseGradientSet(BlockedSet):
+    """Chunks of rows: growing allocates one more chunk and never moves what is held.
+
+    >>> steps = DenseGradientSet(2)
+    >>> steps.append(torch.tensor([3.0, 4.0])); steps.append(torch.tensor([1.0, 0.0]))
+    >>> steps.gram().tolist()
+    [[25.0, 3.0], [3.0, 1.0]]
+    >>> steps.combine(torch.tensor([1.0, 2.0]))
+    tensor([5., 4.])
+    """
+
+    def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
+        super().__init__(size)
+        self._expected = steps or 0
+        self._chunks: list[Tensor] = []
+        self._rows: list[Tensor] = []  # of all chunks, one by one: made together, because a step must not wait for it
+
+    def new_row(self, device: torch.device) -> Tensor | None:
+        """One more row, for the caller to fill."""
+        self._device = device
+        row = self._next()
+        self._length += 1
+        return row
+
+    def _put(self, displacement: Tensor) -> None:
+        self._next().copy_(displacement)
+
+    def _next(self) -> Tensor:
+        """The row after the last one; taken once the length says so."""
+        held = len(self._rows)
+        if self._length == held:
+            chunk = self._allocate(self._expected - held if self._expected > held else ROWS_PER_CHUNK)
+            self._chunks.append(chunk)
+            self._rows += chunk.unbind()
+        return self._rows[self._length]
+
+    def _allocate(self, rows: int) -> Tensor:
+        if self._device.type != "cpu" or rows * self._size > SPARE_NUMBERS:
+            return torch.empty(rows, self._size, device=self._device)
+        memory = _spare.pop() if _spare else torch.empty(0)
+        if memory.numel() < rows * self._size:
+            memory = torch.empty(rows * self._size)
+        weakref.finalize(self, _give_back, memory).atexit = False
+        return memory[: rows * self._size].view(rows, self._size)
+
+    def _tiles(self, start: int, stop: int) -> list[Tensor]:
+        tiles, left = [], self._length
+        for chunk in self._chunks:
+            tiles.append(chunk[:left, start:stop])
+            left -= len(chunk)
+        return tiles

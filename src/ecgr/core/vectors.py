@@ -1,0 +1,127 @@
+"""A model's parameters as one flat float32 vector, and back; buffers are kept apart.
+
+Parameters and buffers are told apart by the module, never by name: a running mean is a statistic, not a weight. The
+one exception is asked for by name (``buffers_as_weights``) and reproduces arithmetic that mixes the two.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+from ecgr.component import Module, Tensor, torch
+
+
+@dataclass(frozen=True, slots=True)
+class ParamSpec:
+    """Where each trainable tensor of a model lies in the flat vector.
+
+    Tied weights count once, frozen parameters not at all.
+
+    >>> spec = ParamSpec.of(torch.nn.Linear(2, 3))
+    >>> spec.names, spec.size
+    (('weight', 'bias'), 9)
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def of(cls, model: Module, *, buffers_as_weights: bool = False) -> "ParamSpec":
+        """The layout of ``model``'s trainable parameters, and of its float buffers if these count as weights."""
+        named: list[tuple[str, Tensor]] = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        if buffers_as_weights:
+            named += [(name, b) for name, b in model.named_buffers() if b.is_floating_point()]
+        if not named:
+            raise ValueError("the model has no trainable parameter, so there is nothing to record or average")
+        complex_names = [name for name, tensor in named if tensor.is_complex()]
+        if complex_names:
+            raise ValueError(f"complex parameters are not supported: {', '.join(complex_names)}")
+        return cls(tuple(name for name, _ in named), tuple(tuple(tensor.shape) for _, tensor in named))
+
+    @property
+    def size(self) -> int:
+        """d, the length of the flat vector."""
+        return sum(prod(shape) for shape in self.shapes)
+
+    def tensors(self, model: Module) -> list[Tensor]:
+        """The tensors of ``model`` that the vector describes, in its order; live, so that they follow the model."""
+        available = dict(model.named_parameters()) | dict(model.named_buffers())
+        missing = [name for name in self.names if name not in available]
+        if missing:
+            raise ValueError(f"the model lacks {', '.join(missing)}: it is not the one this vector describes")
+        tensors = [available[name] for name in self.names]
+        for name, shape, tensor in zip(self.names, self.shapes, tensors, strict=True):
+            if tuple(tensor.shape) != shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the vector describes {shape}")
+        return tensors
+
+    def flatten(self, tensors: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
+        """Copy ``tensors`` into one flat float32 vector, ``out`` if given."""
+        flat = torch.empty(self.size, device=tensors[0].device) if out is None else out
+        for piece, tensor in zip(self.views(flat), tensors, strict=True):
+            piece.copy_(tensor.detach())
+        return flat
+
+    def views(self, flat: Tensor) -> Iterator[Tensor]:
+        """The pieces of ``flat``, in the shapes of the tensors they stand for, without copying."""
+        if flat.shape != (self.size,):
+            raise ValueError(f"expected a vector of {self.size} values, got shape {tuple(flat.shape)}")
+        offset = 0
+        for shape in self.shapes:
+            yield flat[offset : offset + prod(shape)].view(shape)
+            offset += prod(shape)
+
+    def read(self, model: Module) -> Tensor:
+        """``model``'s parameters as a flat vector."""
+        return self.flatten(self.tensors(model))
+
+    def write(self, flat: Tensor, model: Module) -> None:
+        """Set ``model``'s parameters from a flat vector; buffers stay as they are."""
+        for tensor, piece in zip(self.tensors(model), self.views(flat), strict=True):
+            tensor.detach().copy_(piece)
+
+    def named(self, flat: Tensor) -> dict[str, Tensor]:
+        """The pieces of ``flat`` by parameter name."""
+        return dict(zip(self.names, self.views(flat), strict=True))
+
+
+def read_buffers(model: Module, spec: ParamSpec) -> dict[str, Tensor]:
+    """Copies of the persistent buffers that ``spec`` does not treat as weights."""
+    persistent = model.state_dict(keep_vars=True)
+    return {
+        name: buffer.detach().clone()
+        for name, buffer in model.named_buffers()
+        if name in persistent and name not in spec.names
+    }
+
+
+def write_buffers(buffers: Mapping[str, Tensor], model: Module) -> None:
+    """Set ``model``'s buffers in place."""
+    own = dict(model.named_buffers())
+    for name, value in buffers.items():
+        own[name].copy_(value)
+
+
+def weighted_mean(vectors: Sequence[Tensor], weights: Sequence[float]) -> Tensor:
+    """The mean of equally shaped tensors, summed in the given order in float64.
+
+    >>> weighted_mean([torch.tensor([1.0]), torch.tensor([4.0])], [2, 1])
+    tensor([2.])
+    """
+    total = torch.zeros_like(vectors[0], dtype=torch.float64)
+    for vector, weight in zip(vectors, weights, strict=True):
+        total.add_(vector, alpha=float(weight))
+    return total.div_(float(sum(weights))).to(vectors[0].dtype)
+
+
+def merge_buffers(clients: Sequence[Mapping[str, Tensor]], examples: Sequence[int]) -> dict[str, Tensor]:
+    """Statistics by example-weighted mean, counters by maximum: always between the clients' smallest and largest."""
+    merged = {}
+    for name, first in clients[0].items():
+        values = [buffers[name] for buffers in clients]
+        stack = torch.stack(values)
+        if first.is_floating_point():
+            merged[name] = weighted_mean(values, examples).clamp(stack.amin(0), stack.amax(0))
+        else:
+            merged[name] = stack.amax(0)
+    return merged

@@ -1,0 +1,1 @@
+"""What a user may say: an experiment's sections, their tables and presets."""

@@ -1,0 +1,118 @@
+"""From declared parameters to one clear line per problem.
+
+A component's parameters are read from its declaration (a validated dataclass or a function's signature); every value
+that does not fit gives one line with its key, its value and what is allowed, and a key that does not exist is answered
+with the nearest one that does.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from difflib import get_close_matches
+from inspect import signature
+from typing import Any, Literal, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+GIVEN_BY_DATA = (
+    "channels",
+    "classes",
+)  # a model's arguments that come from the data set, not from the config
+
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
+
+
+def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
+    """The parameters that a table entry takes from a config.
+
+    >>> from ecgr.tasks.models import cnn
+    >>> list(parameters_of(cnn))
+    ['width']
+    """
+    declared = getattr(component, "__pydantic_fields__", None)
+    if declared is not None:
+        return {name: field for name, field in declared.items() if field.init is not False}
+    arguments = {
+        name: (parameter.annotation, parameter.default)
+        for name, parameter in signature(component).parameters.items()
+        if name not in GIVEN_BY_DATA
+    }
+    fields: Any = arguments
+    made: type[BaseModel] = create_model("Parameters", __config__=ConfigDict(strict=True), **fields)
+    return made.model_fields
+
+
+def validated(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a component's parameters, given or default, in their declared types: 1 becomes 1.0 where it is a float."""
+    definitions: Any = {name: (field.annotation, field) for name, field in parameters_of(component).items()}
+    made: BaseModel = create_model("Values", __config__=ConfigDict(strict=True), **definitions)(**values)
+    return made.model_dump()
+
+
+def problems_with(path: str, component: Callable[..., Any], values: Mapping[str, Any]) -> list[str]:
+    """One line for every value that does not fit ``component``'s parameters; unknown keys are not looked at."""
+    fields = parameters_of(component)
+    known = {name: value for name, value in values.items() if name in fields}
+    try:
+        validated(component, known)
+    except ValidationError as error:
+        wrong = dict.fromkeys(str(detail["loc"][0]) for detail in error.errors())
+        return [_problem(f"{path}.{name}", known.get(name), fields[name]) for name in wrong]
+    return []
+
+
+def _problem(path: str, value: Any, field: FieldInfo) -> str:
+    if value is None:
+        return f"{path}: missing; give {describe(field)}"
+    return f"{path}: {_shown(value)} does not fit; give {describe(field)}"
+
+
+def describe(field: FieldInfo) -> str:
+    """What a field allows, in words.
+
+    >>> from ecgr.core.regulators import ECGR
+    >>> describe(parameters_of(ECGR)["beta"])
+    'a number, at least 0, at most 1'
+    """
+    annotation: Any = field.annotation
+    options = [a for a in get_args(annotation) if a is not type(None)] if _is_optional(annotation) else [annotation]
+    words, metadata = [], list(field.metadata)
+    for option in options:
+        inner = option
+        if hasattr(option, "__metadata__"):
+            inner = get_args(option)[0]
+            metadata += [bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry])]
+        if get_origin(inner) is Literal:
+            words.append("one of: " + ", ".join(str(choice).lower() for choice in get_args(inner)))
+        else:
+            words.append(_TYPE_NAMES.get(inner, str(inner)))
+    for attribute, phrase in _BOUNDS:
+        words += [f"{phrase} {getattr(m, attribute)}" for m in metadata if getattr(m, attribute, None) is not None]
+    words += [
+        "only letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 of them, no device's name"
+        for m in metadata
+        if getattr(m, "pattern", None)
+    ]
+    return ", ".join(words)
+
+
+def _is_optional(annotation: Any) -> bool:
+    return type(None) in get_args(annotation)
+
+
+def unknown(path: str, name: str, allowed: Iterable[str], *, kind: str = "key") -> str:
+    """The line for a key or name that does not exist, with the nearest that does.
+
+    >>> unknown("data.name", "minst", ["mnist", "digits"], kind="data set")
+    "data.name: there is no data set 'minst'; did you mean 'mnist'? There are: digits, mnist"
+    """
+    choices = sorted(allowed)
+    nearest = get_close_matches(name, choices, n=1, cutoff=0.6)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return f"{path}: there is no {kind} {_shown(name)}{hint or '.'} There are: {', '.join(choices) or 'none'}"
+
+
+def _shown(value: Any) -> str:
+    """A value as one short printable line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."

@@ -1,0 +1,80 @@
+"""The sections of an experiment that are not themselves a table entry, or hold more than one.
+
+Every field is a config key; its type says what is allowed.
+"""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, Field
+
+from ecgr.component import Count, Module, PositiveFraction, component
+from ecgr.tasks.models import MODELS
+
+Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+"""Names that some systems take for devices, with whatever extension."""
+
+
+def _not_reserved(name: str) -> str:
+    if name.partition(".")[0].lower() in RESERVED:
+        raise ValueError(f"{name} is the name of a device")
+    return name
+
+
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"), AfterValidator(_not_reserved)]
+
+
+@component
+class DataSettings:
+    """``[data]`` besides what the data set itself takes."""
+
+    fraction: PositiveFraction = 1.0
+    test_fraction: PositiveFraction | None = None
+
+
+@component
+class PartitionSettings:
+    """``[partition]`` besides what the partitioner itself takes."""
+
+    clients: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    min_batches: Annotated[int, Field(ge=0)] = 2
+    empty: Literal["error", "skip"] = "error"
+    file: str | None = None
+
+
+@component
+class FederationSettings:
+    """``[federation]``: rounds, local work, participation."""
+
+    rounds: Rounds = 100
+    local_epochs: Count = 1
+    batch_size: Count = 128
+    participation: PositiveFraction = 1.0
+    last_batch: Literal["keep", "merge", "drop"] = "keep"
+
+
+@component
+class RunSettings:
+    """``[run]``: seed, name, and how the simulator treats what the paper leaves open."""
+
+    seed: Seed = 0
+    name: RunName | None = None
+    store: Literal["dense", "bf16", "int8", "disk", "replay", "auto"] = "dense"
+    buffers: Literal["average", "as_weights"] = "average"
+    step_control: Literal["none", "match_plain"] = "none"
+    diagnostics: bool = False
+    checkpoint_every: Count = 1
+
+
+@component
+class ModelChoice:
+    """A model by name, with its configuration."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+    def build(self, channels: int, classes: int) -> Module:
+        """A model for so many input channels and classes."""
+        return MODELS[self.name](channels=channels, classes=classes, **self.parameters)

@@ -1,0 +1,1 @@
+"""Both Flower apps and what passes between them."""

@@ -1,0 +1,130 @@
+"""What crosses the wire, in Flower's records: the order that goes down and the reply that comes up.
+
+An order carries the global model and where the round stands; a reply carries the payload of the algorithm, the
+model's statistics and numbers for the record. Reading a reply trusts nothing: that is `inspection`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import cast
+
+import numpy as np
+import torch
+from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from torch import Tensor
+
+from ecgr.component import State
+from ecgr.simulation.client import ClientJob, ClientResult
+
+ARRAYS, ORDER, REPORT, METRICS, SITE = "arrays", "order", "report", "metrics", "site"
+NEVER = -1
+"""Stands for a round where there was none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Order:
+    """One client's work in one round, as the site gets it.
+
+    Attributes:
+        run: names the run, across restarts of anything.
+        client: who is meant.
+        round_index: the round, from 0.
+        lr: its learning rate.
+        remembered: the round whose client state the server counts on, `NEVER` before the first that was used.
+        params: the global parameters, flat.
+        buffers: the global statistics.
+        server: what the algorithm sends down with the model.
+    """
+
+    run: str
+    client: int
+    round_index: int
+    lr: float
+    remembered: int
+    params: Tensor
+    buffers: State
+    server: State
+
+    def to_records(self) -> RecordDict:
+        """As Flower sends it."""
+        arrays = {"params": self.params, **_prefixed("buffers", self.buffers), **_prefixed("server", self.server)}
+        order = ConfigRecord(
+            {
+                "run": self.run,
+                "client": self.client,
+                "round": self.round_index,
+                "lr": self.lr,
+                "remembered": self.remembered,
+            }
+        )
+        return RecordDict({ARRAYS: to_arrays(arrays), ORDER: order})
+
+    @classmethod
+    def from_records(cls, content: RecordDict) -> "Order":
+        """As it was sent; the server is trusted."""
+        arrays = {name: _tensor(array) for name, array in content.array_records[ARRAYS].items()}
+        order = content.config_records[ORDER]
+        return cls(
+            run=cast("str", order["run"]),
+            client=cast("int", order["client"]),
+            round_index=cast("int", order["round"]),
+            lr=cast("float", order["lr"]),
+            remembered=cast("int", order["remembered"]),
+            params=arrays["params"],
+            buffers=_with_prefix("buffers", arrays),
+            server=_with_prefix("server", arrays),
+        )
+
+    def job(self, state: State) -> ClientJob:
+        """The work itself, for `train_client`."""
+        return ClientJob(self.client, self.round_index, self.lr, 1, self.params, self.buffers, self.server, state)
+
+
+def reply_records(order: Order, result: ClientResult, *, state_lost: bool) -> RecordDict:
+    """What a site answers."""
+    metrics = {**result.metrics, **({"state_lost": 1.0} if state_lost else {})}
+    report = ConfigRecord(
+        {
+            "run": order.run,
+            "client": order.client,
+            "round": order.round_index,
+            "examples": result.examples,
+            "steps": result.steps,
+            "train_loss": result.train_loss,
+            "seconds": result.seconds,
+            "kept": list(result.kept),
+            "store": result.picked_store or "",
+        }
+    )
+    arrays = to_arrays(reply_tensors(result.contribution.payload, result.buffers))
+    return RecordDict({ARRAYS: arrays, METRICS: MetricRecord(dict(metrics)), REPORT: report})
+
+
+def reply_tensors(payload: State, buffers: State) -> dict[str, Tensor]:
+    """The tensors of a reply by their names on the wire."""
+    return {**_prefixed("payload", payload), **_prefixed("buffers", buffers)}
+
+
+def split_reply(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
+    """The inverse of `reply_tensors`: payload and buffers."""
+    return _with_prefix("payload", tensors), _with_prefix("buffers", tensors)
+
+
+def to_arrays(tensors: Mapping[str, Tensor]) -> ArrayRecord:
+    """Named tensors as Flower's arrays, bit for bit."""
+    # order="C" and not ascontiguousarray, which would turn a scalar into a vector
+    return ArrayRecord({name: Array(np.asarray(tensor.numpy(), order="C")) for name, tensor in tensors.items()})
+
+
+def _tensor(array: Array) -> Tensor:
+    return torch.from_numpy(np.array(array.numpy()))
+
+
+def _prefixed(prefix: str, state: State) -> dict[str, Tensor]:
+    return {f"{prefix}/{name}": tensor for name, tensor in state.items()}
+
+
+def _with_prefix(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {
+        name.removeprefix(f"{prefix}/"): tensor for name, tensor in tensors.items() if name.startswith(f"{prefix}/")
+    }

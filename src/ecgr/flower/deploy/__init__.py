@@ -1,0 +1,1 @@
+"""Keys, processes and files of a federation on one machine or several."""

@@ -1,0 +1,1 @@
+"""What stands between the sites' replies and the aggregate."""

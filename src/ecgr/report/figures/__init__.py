@@ -1,0 +1,1 @@
+"""The report's figures for a paper."""

@@ -1,0 +1,128 @@
+"""Accuracy curves in panels, with matplotlib: mean over seeds, and the range from the lowest to the highest."""
+
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ecgr.analysis.arms import Arm, Group
+from ecgr.analysis.collect import varying_keys
+from ecgr.report.page.drawings import colour_numbers
+from ecgr.report.page.facts import flat
+from ecgr.report.visible import visible
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#b8a000", "#4d4d4d")
+"""Okabe and Ito's, the baseline's first; told apart with any colour vision."""
+DASHES = ("--", "-", "-", ":", "-.", (0, (6, 1)))
+COMPONENTS = ("data.name", "model.name", "algorithm.name", "regulator.name", "partition.name", "federation.rounds")
+"""Keys that make another experiment rather than an ablation of one."""
+LONGEST_TITLE = 44
+
+Drawing = tuple[str, Callable[[float], float], Callable[["Figure"], None]]
+"""A figure's name, its height for a width in inches, and how to draw it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Panel:
+    """A title and the arms to draw under it."""
+
+    label: str
+    arms: tuple[Arm, ...]
+
+
+def ablations(groups: Sequence[Group]) -> dict[str, list[Panel]]:
+    """For each parameter that varies a panel for each of its values, other parameters at their most frequent value."""
+    arms = [arm for group in groups for arm in group.arms if any(run.rounds for run in arm.runs)]
+    configs = {id(arm): flat(arm.runs[0].record.config) for arm in arms}
+    keys = [key for key in varying_keys(list(configs.values())) if key not in COMPONENTS]
+    usual = {key: Counter(repr(c[key]) for c in configs.values() if key in c).most_common(1)[0][0] for key in keys}
+
+    def fits(arm: Arm, fixed: Sequence[str]) -> bool:
+        config = configs[id(arm)]
+        return all(repr(config[key]) == usual[key] for key in fixed if key in config)
+
+    found = {}
+    for key in keys:
+        near = [arm for arm in arms if fits(arm, [other for other in keys if other != key])]
+        values = dict.fromkeys(configs[id(arm)][key] for arm in near if key in configs[id(arm)])
+        panels = [
+            Panel(f"{key} = {value}", tuple(arm for arm in near if configs[id(arm)].get(key, value) == value))
+            for value in sorted(values, key=lambda value: (str(type(value)), value))
+        ]
+        if len(panels) > 1:
+            found[key] = panels
+    return found
+
+
+def panel_grid(count: int, width: float) -> tuple[int, int]:
+    """Rows and columns of panels that fit a width in inches.
+
+    >>> panel_grid(4, 6.9), panel_grid(4, 3.35), panel_grid(1, 6.9)
+    ((1, 4), (2, 2), (1, 1))
+    """
+    columns = min(count, 4 if width > 5 else 2)
+    return math.ceil(count / columns), columns
+
+
+def whole_rounds(ax: "Axes") -> None:
+    """Mark whole rounds only."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def curve_panels(figure: "Figure", panels: Sequence[Group | Panel]) -> None:
+    """Draw one panel for each group of arms, with one legend."""
+    rows, columns = panel_grid(len(panels), figure.get_figwidth())
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    colours = colour_numbers([Group("", "", tuple(panel.arms)) for panel in panels])
+    several = any(len({arm.algorithm for arm in panel.arms}) > 1 for panel in panels)
+    lines: dict[str, Any] = {}
+    for place, (ax, panel) in enumerate(zip(axes.flat, panels, strict=False)):
+        algorithms = list(dict.fromkeys(arm.algorithm for arm in panel.arms))
+        for arm in panel.arms:
+            label = f"{arm.algorithm}, {arm.regulator}" if several else arm.regulator
+            number = colours[arm.regulator]
+            line = _curve(ax, arm, number, alpha=1 - 0.6 * algorithms.index(arm.algorithm) / len(algorithms))
+            if line is not None:
+                lines.setdefault(_title(label), line)
+        ax.set_title(_title(panel.label))
+        ax.grid(axis="y", linewidth=0.4, color="0.88")
+        ax.set_axisbelow(True)
+        if place % columns == 0:
+            ax.set_ylabel("test accuracy, %")
+        if place >= len(panels) - columns:
+            ax.set_xlabel("round")
+            ax.tick_params(labelbottom=True)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
+
+
+def _title(text: str) -> str:
+    """A label on one line, as it may be shown, cut if it is long."""
+    line = " ".join(str(visible(text)).split())
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
+
+
+def _curve(ax: "Axes", arm: Arm, number: int, alpha: float) -> Any:
+    """The mean of the arm's runs and their range; None if there is nothing to draw."""
+    runs = [run.rounds for run in arm.counted if run.rounds]
+    if not runs:
+        return None
+    length = min(map(len, runs))
+    rounds = [row["round"] for row in runs[0][:length]]
+    shares = 100 * np.array([[row["accuracy"] for row in run[:length]] for run in runs], dtype=np.float64)
+    colour = COLOURS[number if number < len(COLOURS) else 1 + (number - 1) % (len(COLOURS) - 1)]
+    dash = DASHES[number % len(DASHES)]
+    if len(runs) > 1:
+        ax.fill_between(rounds, shares.min(axis=0), shares.max(axis=0), color=colour, alpha=0.18 * alpha, linewidth=0)
+    marker = "o" if length == 1 else None
+    return ax.plot(rounds, shares.mean(axis=0), color=colour, linestyle=dash, alpha=alpha, marker=marker)[0]

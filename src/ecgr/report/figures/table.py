@@ -1,0 +1,109 @@
+"""The results table for a paper, as LaTeX and CSV: how each arm ended, and its difference to the baseline."""
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from statistics import fmean
+from typing import Any
+
+from ecgr.analysis.arms import Group
+from ecgr.analysis.comparison import Comparison
+
+COLUMNS = (
+    *("setting", "algorithm", "regulator", "seeds", "last5", "last", "best"),
+    *("difference", "interval_low", "interval_high", "p_holm", "verdict"),
+)
+_SPECIAL = {
+    **{character: f"\\{character}" for character in "&%$#_{}"},
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+}
+
+Row = Mapping[str, Any]
+
+
+def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
+    """One row for each arm with finished runs: means over seeds as shares, and the pair's primary difference."""
+    pairs = {(pair.setting, pair.algorithm, pair.regulator): pair for pair in comparison.pairs}
+    rows: list[Row] = []
+    for group in groups:
+        for arm in group.arms:
+            finished = [run for run in arm.runs if run.state == "finished" and run.rounds]
+            runs = [[row["accuracy"] for row in run.rounds] for run in finished]
+            if not runs:
+                continue
+            row: dict[str, Any] = dict.fromkeys(COLUMNS)
+            row |= {
+                "setting": arm.setting,
+                "algorithm": arm.algorithm,
+                "regulator": arm.regulator,
+                "seeds": len(runs),
+                "last5": fmean(fmean(shares[-5:]) for shares in runs),
+                "last": fmean(shares[-1] for shares in runs),
+                "best": fmean(max(shares) for shares in runs),
+            }
+            pair = pairs.get((arm.setting, arm.algorithm, arm.regulator))
+            if pair is not None:
+                low, high = pair.primary.interval or (None, None)
+                row |= {"difference": pair.primary.mean, "interval_low": low, "interval_high": high}
+                row |= {"p_holm": pair.primary.p_holm, "verdict": pair.verdict}
+            rows.append(row)
+    return rows
+
+
+def to_csv(rows: Sequence[Row]) -> str:
+    """Shares of one, as in the records.
+
+    >>> to_csv([]).split(",")[:2]
+    ['setting', 'algorithm']
+    """
+    text = io.StringIO()
+    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def to_latex(rows: Sequence[Row]) -> str:
+    """A ``tabular`` with booktabs rules, in percent and percentage points."""
+    several = len({row["setting"] for row in rows}) > 1
+    names = ["setting", "algorithm", "regulator"] if several else ["algorithm", "regulator"]
+    headings = [*names, "seeds", "last 5", "last", "best", "difference", r"95\,\% CI", "$p$ (Holm)"]
+    lines = [
+        "% last 5: mean accuracy of the last five rounds, which decides; best: chosen on test data, hence too high",
+        f"\\begin{{tabular}}{{{'l' * len(names)}{'r' * (len(headings) - len(names))}}}",
+        r"\toprule",
+        " & ".join(headings) + r" \\",
+        r"\midrule",
+    ]
+    for row in rows:
+        interval = None if row["interval_low"] is None else (row["interval_low"], row["interval_high"])
+        cells = [
+            *(latex(str(row[name])) for name in names),
+            str(row["seeds"]),
+            *(f"{100 * row[name]:.2f}" for name in ("last5", "last", "best")),
+            _signed(row["difference"]),
+            "--" if interval is None else f"{_signed(interval[0])} to {_signed(interval[1])}",
+            "--" if row["p_holm"] is None else f"{row['p_holm']:.3g}",
+        ]
+        lines.append(" & ".join(cells) + r" \\")
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
+
+
+def latex(text: str) -> str:
+    r"""A name as LaTeX text.
+
+    >>> print(latex("a_b & 50%"))
+    a\_b \& 50\%
+    """
+    one_line = " ".join(text.split())
+    return "".join(_SPECIAL.get(character, character) for character in one_line if character.isprintable())
+
+
+def _signed(value: float | None) -> str:
+    return "--" if value is None else f"${100 * value:+z.2f}$"

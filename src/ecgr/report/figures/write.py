@@ -1,0 +1,125 @@
+"""The report's figures for a paper: PDF and PNG, one and two columns wide, and its table as LaTeX and CSV.
+
+Accuracy curves, ablations where settings vary, and which steps were kept: the figures 2, 3 and 4 of the paper. The
+same records give the same files.
+"""
+
+import re
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+from ecgr.analysis.arms import Arm, Group, compare_finished, grouped, read_runs
+from ecgr.errors import DataError, EnvironmentFault
+from ecgr.files import write_atomically
+from ecgr.report.figures.panels import Drawing, ablations, curve_panels, panel_grid
+from ecgr.report.figures.steps import client_map, overview
+from ecgr.report.figures.table import table_rows, to_csv, to_latex
+from ecgr.report.visible import visible
+from ecgr.runs.record import RunRecord
+from ecgr.simulation.kept import Kept
+
+WIDTHS = {"one-column": 3.35, "two-column": 6.9}
+"""Inches, as in most two-column journals."""
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "grid.linewidth": 0.4,
+    "grid.color": "0.85",
+    "figure.dpi": 100,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # text stays text
+    "text.usetex": False,
+    "text.parse_math": False,  # a name with dollar signs is a name
+}
+LONGEST_NAME = 80
+
+
+def write_figures(records: Sequence[RunRecord], directory: Path) -> list[Path]:
+    """Write all figures and the table about ``records`` into ``directory``; the paths written."""
+    runs = read_runs(records)
+    if not any(run.rounds for run in runs):
+        raise DataError("nothing to draw: no run has finished a round")
+    groups = grouped(runs)
+    written = write_drawings(directory, _figures(groups))
+    rows = visible(table_rows(groups, compare_finished(runs)))
+    for name, text in (("table.csv", to_csv(rows)), ("table.tex", to_latex(rows))):
+        written.append(directory / name)
+        write_atomically(written[-1], text.encode())
+    return written
+
+
+def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
+    """Write every drawing in both widths and both forms."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError as error:
+        raise EnvironmentFault(f"figures need {error.name}: pip install 'ecgr[report]'") from None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write {directory}: {error.strerror or error}") from None
+    written = []
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
+        for name, height, draw in drawings:
+            for columns, width in WIDTHS.items():
+                figure = Figure(figsize=(width, height(width)), layout="constrained")
+                draw(figure)
+                for form in ("pdf", "png"):
+                    buffer = BytesIO()
+                    metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
+                    figure.savefig(buffer, format=form, metadata=metadata)
+                    written.append(directory / f"{name}-{columns}.{form}")
+                    write_atomically(written[-1], buffer.getvalue())
+    return written
+
+
+def _figures(groups: Sequence[Group]) -> Iterator[Drawing]:
+    """The figures of accuracy and of kept steps."""
+
+    def high(panels: Sequence[Any]) -> Callable[[float], float]:
+        return lambda width: 0.35 + 1.55 * panel_grid(len(panels), width)[0]
+
+    shown = [group for group in groups if any(run.rounds for arm in group.arms for run in arm.runs)]
+    yield "accuracy", high(shown), partial(curve_panels, panels=shown)
+    for key, panels in ablations(groups).items():
+        yield f"ablation-{_slug(key)}", high(panels), partial(curve_panels, panels=panels)
+    for arm, entries in _regulated(groups):
+        name = _slug(arm.label)
+        yield f"kept-overview-{name}", lambda width: 0.8 * width, partial(overview, entries=entries)
+        yield f"kept-client-{name}", lambda width: 0.62 * width, partial(client_map, entries=entries)
+
+
+def _regulated(groups: Sequence[Group]) -> Iterator[tuple[Arm, list[Kept]]]:
+    """The arms that kept steps, with what their first such run kept."""
+    for group in groups:
+        for arm in group.arms:
+            entries = next((found for run in arm.counted if (found := run.record.kept())), None)
+            if entries:
+                yield arm, entries
+
+
+def _slug(text: str) -> str:
+    """A file name from a label; a long one is cut and ends with a hash, so that no two labels share a name.
+
+    >>> _slug("data.name=digits, fedavg, ecgr(beta=0.2)"), _slug(100 * "x")[-12:]
+    ('data.name-digits-fedavg-ecgr-beta-0.2', 'xxx-5e0e5d8f')
+    """
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "run"
+    mark = crc32(text.encode(errors="backslashreplace"))
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{mark:08x}"

@@ -1,0 +1,153 @@
+"""What was run, for the end of a report: settings, configs, versions, hashes, notes, rejected updates."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from ecgr.analysis.arms import Group, Run
+from ecgr.analysis.collect import varying_keys
+from ecgr.report.page.tables import Cell, Table, table
+
+MOST_REJECTED = 200
+"""Lines of rejected updates that are listed; the rest are counted."""
+
+
+def joined(values: Iterable[Any]) -> str:
+    """Different values in a row, numbers in order.
+
+    >>> joined([2, 0, 2, 1]), joined(["digits", None])
+    ('0, 1, 2', 'digits')
+    """
+    found = [value for value in dict.fromkeys(values) if value is not None and value != ""]
+    if all(isinstance(value, (int, float)) for value in found):
+        found.sort()
+    return ", ".join(map(str, found))
+
+
+def differing(runs: Sequence[Run]) -> Table | None:
+    """The settings that are not the same in all runs, and how many runs have which value."""
+    configs = [flat(run.record.config) for run in runs]
+    rows = []
+    for key in [*varying_keys(configs), "run.seed"]:
+        values = _counted(str(config[key]) for config in configs if key in config)
+        if len(values) > 1:
+            rows.append([Cell(key), Cell(", ".join(values))])
+    return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
+
+
+def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
+    """The whole config of every arm, as TOML reads, with the seeds of its runs."""
+    return [
+        {
+            "label": arm.label,
+            "about": f"{len(arm.runs)} {'run' if len(arm.runs) == 1 else 'runs'},"
+            f" seed {joined(run.seed for run in arm.runs)}, key {joined(run.record.key for run in arm.runs)}",
+            "text": _toml(arm.runs[0].record.config, seeds=[run.seed for run in arm.runs]),
+        }
+        for group in groups
+        for arm in group.arms
+    ]
+
+
+def run_table(runs: Sequence[Run]) -> Table:
+    """One line a run: what it is and how far it got."""
+    several = any(run.setting for run in runs)
+    columns = ("algorithm", "regulator", "seed#", "state", "rounds#", "last accuracy %#", "made, UTC")
+    return table(
+        "The runs",
+        ["run", *(["setting"] if several else []), *columns],
+        [
+            [
+                Cell(run.name),
+                *([Cell(run.setting)] if several else []),
+                Cell(run.algorithm),
+                Cell(run.regulator),
+                Cell(str(run.seed), run.seed),
+                Cell(run.state),
+                Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
+                Cell(f"{100 * last:.2f}" if isinstance(last, (int, float)) else "-", last),
+                Cell(str(run.record.manifest.get("created", "-")).replace("T", " ").removesuffix("+00:00")),
+            ]
+            for run in runs
+            for last in [run.rounds[-1].get("accuracy") if run.rounds else None]
+        ],
+    )
+
+
+def data_hashes(runs: Sequence[Run]) -> Table | None:
+    """The SHA-256 of every data file that was read, each once."""
+    files = ((str(name), str(digest)) for run in runs for name, digest in run.record.manifest.get("data", {}).items())
+    rows = [[Cell(name), Cell(digest), Cell(str(count), count)] for (name, digest), count in Counter(files).items()]
+    return table("Data files and their SHA-256", ["file", "sha256", "runs#"], rows) if rows else None
+
+
+def made_with(runs: Sequence[Run]) -> list[str]:
+    """Versions and machines, each combination once with the number of runs."""
+    return _counted(_made_with(run.record.manifest) for run in runs)
+
+
+def notes(runs: Sequence[Run]) -> list[str]:
+    """What the runs noted about their data, each once with the number of runs."""
+    return _counted(str(note) for run in runs for note in run.record.manifest.get("notes", []))
+
+
+def rejected(runs: Sequence[Run]) -> Table | None:
+    """Updates that were not used, and why."""
+    rows = [
+        [
+            Cell(run.name),
+            Cell(str(row["round"]), row["round"]),
+            Cell(str(entry.get("client"))),
+            Cell(str(entry.get("reason"))),
+        ]
+        for run in runs
+        for row in run.rounds
+        for entry in row.get("rejected", [])
+    ]
+    if not rows:
+        return None
+    more = f"; the first {MOST_REJECTED} are listed" if len(rows) > MOST_REJECTED else ""
+    caption = f"Rejected updates: {len(rows)}{more}"
+    return table(caption, ["run", "round#", "client", "reason"], rows[:MOST_REJECTED])
+
+
+def _counted(texts: Iterable[str]) -> list[str]:
+    return [f"{text} ({count} {'run' if count == 1 else 'runs'})" for text, count in Counter(texts).items()]
+
+
+def _made_with(manifest: Mapping[str, Any]) -> str:
+    machine = manifest.get("machine", {})
+    versions = [f"{name} {number}" for name, number in manifest.get("versions", {}).items()]
+    if "python" in machine:
+        versions.append(f"python {machine['python']}")
+    place = " ".join(str(machine[key]) for key in ("system", "processor") if key in machine)
+    cores = f"{machine['cores']} cores" if machine.get("cores") else ""
+    return ", ".join(part for part in (*versions, place, cores) if part)
+
+
+def _toml(config: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> str:
+    lines = []
+    for section, values in config.items():
+        lines.append(f"[{section}]")
+        for key, value in values.items():
+            shown = seeds[0] if len(seeds) == 1 else f"{joined(seeds)}  # one run each"
+            lines.append(f"{key} = {shown if (section, key) == ('run', 'seed') else _value(value)}")
+        lines.append("")
+    return "\n".join(lines).rstrip()
+
+
+def _value(value: Any) -> str:
+    if isinstance(value, bool):
+        return str(value).lower()
+    if value is None:
+        return '""  # none'
+    return f'"{value}"' if isinstance(value, str) else str(value)
+
+
+def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """A config by dotted keys.
+
+    >>> flat({"run": {"seed": 0}})
+    {'run.seed': 0}
+    """
+    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}

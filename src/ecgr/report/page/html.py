@@ -1,0 +1,116 @@
+"""The report page: one HTML file that opens offline, makes no request, and trusts no name.
+
+Records are read into plain values; a template with autoescape prints them, and what the scripts draw stands as JSON in
+a data block. A content security policy allows only the scripts and styles on the page, by their hashes. Style
+attributes alone are free: plotly sets them to draw heat-map cells with sharp edges, and they cannot run anything.
+"""
+
+import base64
+import hashlib
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ecgr.analysis.arms import BASELINE, compare_finished, grouped, read_runs
+from ecgr.errors import EnvironmentFault
+from ecgr.files import write_atomically
+from ecgr.report.page.drawings import drawn
+from ecgr.report.page.text import told
+from ecgr.report.visible import visible
+from ecgr.runs.record import RunRecord
+
+SCRIPTS = ("base.js", "curves.js", "differences.js", "steps.js", "federation.js", "numbers.js", "start.js")
+
+
+def write_report(records: Sequence[RunRecord], path: Path) -> Path:
+    """Write the page about ``records`` to ``path``, which it returns."""
+    page = render(records)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
+    write_atomically(path, page.encode())
+    return path
+
+
+def render(records: Sequence[RunRecord]) -> str:
+    """The page about ``records``; the same records give the same page."""
+    try:
+        from jinja2 import Environment, PackageLoader, StrictUndefined
+        from jinja2.utils import htmlsafe_json_dumps
+        from markupsafe import Markup
+        from plotly.offline import get_plotlyjs
+    except ImportError as error:
+        raise EnvironmentFault(f"the report needs {error.name}: pip install 'ecgr[report]'") from None
+    data, text = page_content(records)
+    # Only these files of the package and plotly's own are put on the page as they are.
+    style, plotly = _static("report.css"), _closed(get_plotlyjs())
+    script = "(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();\n"
+    environment = Environment(
+        loader=PackageLoader("ecgr.report.page"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("report.html.j2").render(
+        text,
+        data=htmlsafe_json_dumps(data, separators=(",", ":"), sort_keys=False),
+        drawn=data,
+        policy=policy(scripts=[plotly, script], styles=[style, ""]),
+        style=Markup(style),
+        plotly=Markup(plotly),
+        plotly_styles=injected_styles(plotly),
+        script=Markup(script),
+    )
+
+
+def page_content(records: Sequence[RunRecord]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is drawn and what is told; the comparison is that of `ecgr compare`, over finished runs."""
+    runs = read_runs(records)
+    groups = grouped(runs, BASELINE)
+    comparison = compare_finished(runs)
+    return visible(drawn(groups, comparison, BASELINE)), visible(told(runs, groups, comparison))
+
+
+def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
+    """The page's content security policy: nothing but itself.
+
+    ``styles`` holds the empty text, because plotly adds an empty style element and fills it through the CSSOM. Images
+    are data or blob URLs: what plotly paints heat maps with, and what its download button makes.
+    """
+    return "; ".join(
+        [
+            "default-src 'none'",
+            f"script-src {' '.join(map(_hash, scripts))}",
+            f"style-src {' '.join(map(_hash, styles))}",
+            "style-src-attr 'unsafe-inline'",
+            "img-src data: blob:",
+            "base-uri 'none'",
+            "form-action 'none'",
+        ]
+    )
+
+
+def injected_styles(plotly: str) -> list[str]:
+    """Ids of style elements that plotly would fill for its maps; where they exist already, it leaves them alone.
+
+    >>> injected_styles('if(!document.getElementById("' + 64 * "a" + '")){}') == [64 * "a"]
+    True
+    """
+    return re.findall(r'if\(!document\.getElementById\("([0-9a-f]{64})"\)\)', plotly)
+
+
+def _static(name: str) -> str:
+    return _closed((files("ecgr.report.page") / "templates" / name).read_text(encoding="utf-8"))
+
+
+def _closed(text: str) -> str:
+    """Text that cannot end its element, with the line ends that a browser hashes."""
+    return text.replace("\r\n", "\n").replace("</script", "<\\/script").replace("</style", "<\\/style")
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"

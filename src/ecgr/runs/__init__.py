@@ -1,0 +1,1 @@
+"""What stays on disk: records, checkpoints, single runs and sweeps of them."""

@@ -1,0 +1,56 @@
+"""How long runs will take here: measured on a few of their own steps, not guessed.
+
+For each kind of run (seeds alike) one client of medium size is trained once and a shard of the test images is scored;
+a round is so many steps and shards. Processor time is what counts, so that other work on the machine does not; what a
+round costs beside its steps and shards is left out. An estimate is therefore a little low.
+"""
+
+import time
+from collections.abc import Callable, Iterable
+from statistics import median
+
+from ecgr.experiment.config import Experiment
+from ecgr.simulation.engines import one_thread
+from ecgr.simulation.evaluation import shards
+from ecgr.simulation.rounds import round_jobs, start
+from ecgr.simulation.workspace import Workspace, prepare
+from ecgr.tasks.data import Dataset
+
+Clock = Callable[[], float]
+
+
+def seconds_per_round(experiment: Experiment, dataset: Dataset, clock: Clock = time.process_time) -> float:
+    """The time of one round in one process, from one client's training and one shard's evaluation."""
+    problem = prepare(experiment, dataset)
+    workspace, beginning = Workspace(problem), start(problem)
+    jobs = round_jobs(problem, beginning)
+    scoring = list(shards(problem, beginning.params, beginning.buffers))
+    middle = min(jobs, key=lambda job: abs(job.cost - median(other.cost for other in jobs)))
+    with one_thread():
+        middle.run(workspace)  # the first steps of a process are slow, and not what a long run is made of
+        began = clock()
+        middle.run(workspace)
+        trained = clock()
+        scoring[0].run(workspace)
+        scored = clock()
+    samples = sum(job.cost for job in jobs) / max(1, middle.cost)
+    images = sum(shard.cost for shard in scoring) / scoring[0].cost
+    return (trained - began) * samples + (scored - trained) * images
+
+
+def calibrate(
+    experiments: Iterable[Experiment], watch: Callable[[str], None], clock: Clock = time.process_time
+) -> dict[str, float]:
+    """Seconds a round by `Experiment.key`; data sets are read once; ``watch`` hears of each kind as its turn comes."""
+    datasets: dict[object, Dataset] = {}
+    measured: dict[str, float] = {}
+    for experiment in experiments:
+        key = experiment.key()
+        if key in measured:
+            continue
+        config = experiment.to_dict()
+        watch(f"{config['data']['name']}, {config['algorithm']['name']}, {config['regulator']['name']}")
+        if experiment.source not in datasets:
+            datasets[experiment.source] = experiment.source.load()
+        measured[key] = seconds_per_round(experiment, datasets[experiment.source], clock)
+    return measured

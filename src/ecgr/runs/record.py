@@ -1,0 +1,193 @@
+"""What a run leaves on disk, and reading it back; needs neither torch nor pickle.
+
+::
+
+    run.json            the whole config, versions, data hashes, who held what; written once, first
+    rounds.jsonl        one line a round, appended
+    steps.npz           which steps were kept, by client and round
+    model.safetensors   the final global model; written last, so it marks a finished run
+    checkpoint/         where an interrupted run goes on
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecgr.errors import DataError, IntegrityError
+from ecgr.files import append_durably, write_atomically
+from ecgr.simulation.kept import Kept, pack_kept, unpack_kept
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """A run directory, read lazily.
+
+    ``rounds`` gives dicts as in ``rounds.jsonl``; in pandas: ``pandas.read_json(path, lines=True)``.
+    """
+
+    directory: Path
+
+    @classmethod
+    def open(cls, directory: str | Path) -> "RunRecord":
+        """The record in ``directory``; raises `DataError` if there is none."""
+        record = cls(Path(directory))
+        if not record.is_run(record.directory):
+            raise DataError(f"{directory}: no run there (run.json is missing)")
+        if record.manifest.get("format") != FORMAT:
+            raise DataError(
+                f"{directory}/run.json: format {record.manifest.get('format')!r}, this version reads {FORMAT}"
+            )
+        return record
+
+    @staticmethod
+    def is_run(directory: Path) -> bool:
+        """Whether ``directory`` holds a run, finished or not."""
+        return (directory / "run.json").is_file()
+
+    @cached_property
+    def manifest(self) -> dict[str, Any]:
+        """The content of run.json."""
+        path = self.directory / "run.json"
+        try:
+            content = json.loads(path.read_bytes())
+        except (OSError, ValueError) as error:
+            raise DataError(f"{path}: not readable as JSON: {error}") from None
+        if not isinstance(content, dict):
+            raise DataError(f"{path}: must hold a JSON object")
+        return content
+
+    @property
+    def config(self) -> dict[str, dict[str, Any]]:
+        """The run's whole config."""
+        config: dict[str, dict[str, Any]] = self.manifest["config"]
+        return config
+
+    @property
+    def key(self) -> str:
+        """What runs that differ in the seed alone have in common."""
+        return str(self.manifest["key"])
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return int(self.config["run"]["seed"])
+
+    @property
+    def rounds(self) -> list[dict[str, Any]]:
+        """The rounds so far; a line that a crash cut short is not one."""
+        path = self.directory / "rounds.jsonl"
+        if not path.exists():
+            return []
+        rows = []
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+            if not line.endswith(b"\n"):
+                break
+            try:
+                rows.append(json.loads(line))
+            except ValueError as error:
+                raise DataError(f"{path}, line {number}: not readable as JSON: {error}") from None
+        return rows
+
+    @property
+    def finished(self) -> bool:
+        """Whether the final model is there."""
+        return (self.directory / "model.safetensors").is_file()
+
+    def kept(self) -> list[Kept]:
+        """Which steps were kept, by round and client; empty for runs without regulation."""
+        path = self.directory / "steps.npz"
+        if not path.exists():
+            return []
+        try:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in ("round", "client", "steps", "offset", "kept")}
+        except (OSError, ValueError, KeyError) as error:
+            raise DataError(f"{path}: not readable: {error}") from None
+        return unpack_kept(arrays)
+
+
+class Position(NamedTuple):
+    """How far ``rounds.jsonl`` goes, and the hash of all up to there."""
+
+    bytes: int
+    sha256: str
+
+
+class RunWriter:
+    """Appends to a run directory; every method leaves a record that can be read."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        self._kept: list[Kept] = []
+        self._bytes = 0
+        self._hash = sha256()
+
+    @property
+    def position(self) -> Position:
+        """Where the record stands."""
+        return Position(self._bytes, self._hash.hexdigest())
+
+    def begin(self, manifest: Mapping[str, Any]) -> None:
+        """Start a record: run.json."""
+        write_atomically(self.directory / "run.json", to_json({"format": FORMAT, **manifest}, indent=2))
+
+    def rewind(self, position: Position, rounds: int) -> None:
+        """Forget what was recorded after ``position``, where ``rounds`` rounds were done, to go on from there."""
+        path = self.directory / "rounds.jsonl"
+        content = path.read_bytes()[: position.bytes] if path.exists() else b""
+        if sha256(content).hexdigest() != position.sha256:
+            raise IntegrityError(f"{path}: was altered since the checkpoint; start the run anew in another directory")
+        self._bytes, self._hash = len(content), sha256(content)
+        write_atomically(path, content)
+        self._kept = [entry for entry in RunRecord(self.directory).kept() if entry.round <= rounds]
+
+    def append(self, row: Mapping[str, Any], kept: Sequence[Kept]) -> None:
+        """Add one round."""
+        line = to_json(row) + b"\n"
+        append_durably(self.directory / "rounds.jsonl", line)
+        self._bytes += len(line)
+        self._hash.update(line)
+        if kept:
+            self._kept.extend(kept)
+            buffer = BytesIO()
+            arrays: dict[str, Any] = dict(pack_kept(self._kept))
+            np.savez_compressed(buffer, **arrays)
+            write_atomically(self.directory / "steps.npz", buffer.getvalue())
+
+    def finish(self, model: Mapping[str, NDArray[Any]]) -> None:
+        """Write the final model, which marks the run as finished."""
+        from safetensors.numpy import save  # reading a record does not need it
+
+        write_atomically(
+            self.directory / "model.safetensors", save({k: np.ascontiguousarray(v) for k, v in model.items()})
+        )
+
+
+def to_json(value: Any, indent: int | None = None) -> bytes:
+    """JSON with null for numbers that JSON cannot hold.
+
+    >>> to_json({"loss": float("nan")})
+    b'{"loss": null}'
+    """
+    return json.dumps(_finite(value), indent=indent, allow_nan=False).encode()
+
+
+def _finite(value: Any) -> Any:
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, Mapping):
+        return {str(k): _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return value

@@ -1,0 +1,239 @@
+"""One run, from an experiment to a run directory: started, watched, resumed, locked."""
+
+import os
+import platform
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from filelock import BaseFileLock, FileLock, Timeout
+
+from ecgr._version import __version__
+from ecgr.errors import ConfigError, EnvironmentFault
+from ecgr.experiment.config import Experiment, load
+from ecgr.runs.record import RunRecord, RunWriter
+
+if TYPE_CHECKING:
+    from ecgr.simulation.rounds import Outcome, Snapshot
+    from ecgr.simulation.workspace import Problem
+    from ecgr.tasks.data.dataset import Described
+
+    Rounds = Callable[[Snapshot], Generator[Outcome, None, None]]
+
+Watch = Callable[[Mapping[str, Any]], None]
+"""Called with each round's line of the record."""
+
+OWN_FILES = frozenset({".lock", ".holder", ".federation"})
+"""What may lie in a directory before there is a run in it."""
+
+
+def run(
+    experiment: Experiment | str | Path,
+    out: str | Path,
+    *,
+    workers: int = 1,
+    device: str = "cpu",
+    resume: bool = False,
+    watch: Watch | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> RunRecord:
+    """Run one experiment into the directory ``out`` and return its record.
+
+    Args:
+        experiment: an `Experiment`, a preset's name or a TOML file.
+        out: the run directory; created if missing; must not hold another run.
+        workers: processes that train clients; the results do not depend on it.
+        device: where to compute.
+        resume: go on with the interrupted run in ``out``, or start it; a finished one is returned as it is.
+        watch: called with each round's line.
+        warn: called with each thing a person should know, such as a damaged checkpoint that was passed over.
+    """
+    if not isinstance(experiment, Experiment):
+        experiment = load(experiment)
+    if workers < 1:
+        raise ConfigError(f"workers: {workers} does not fit; give at least 1")
+    directory = Path(out)
+    if (directory / ".lock").exists():  # a run that is under way is said to be in use, before anything slow
+        _acquire(directory).release()
+    refuse_foreign(directory, resume)
+    # Everything that can be wrong with the data or the partition is found before anything is written.
+    dataset = experiment.source.load()
+    from ecgr.simulation.client import check_store  # loads torch
+    from ecgr.simulation.workspace import prepare  # loads torch
+
+    problem, data = prepare(experiment, dataset, device), dataset.provenance
+    del dataset  # where workers share the images, this process keeps no copy of its own
+    check_store(problem, workers)
+    for note in data.notes:
+        (warn or _ignore)(f"note: data is {note}")
+
+    def rounds(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
+        from ecgr.simulation.engines import open_engine  # loads torch
+        from ecgr.simulation.rounds import simulate  # loads torch
+
+        with open_engine(problem, workers) as engine:
+            yield from simulate(problem, engine, snapshot)
+
+    every = experiment.run.checkpoint_every
+    return play(problem, data, directory, rounds, resume=resume, every=every, watch=watch, warn=warn)
+
+
+def play(
+    problem: "Problem",
+    data: "Described",
+    directory: Path,
+    rounds: "Rounds",
+    *,
+    resume: bool,
+    every: int,
+    watch: Watch | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> RunRecord:
+    """Play what is left of a run into ``directory``, which is locked meanwhile.
+
+    ``rounds`` plays on from a snapshot; a checkpoint is written after ``every`` so many rounds.
+    """
+    with locked(directory):
+        refuse_foreign(directory, resume)
+        if not (resume and RunRecord.is_run(directory) and _continues(directory, problem, data)):
+            _play(problem, data, directory, rounds, every, watch or _ignore, warn or _ignore)
+    return RunRecord.open(directory)
+
+
+def refuse_foreign(directory: Path, resume: bool) -> None:
+    """A directory must be empty, new, or hold the run that is to be resumed."""
+    if directory.exists() and not directory.is_dir():
+        raise ConfigError(f"--out: {directory} is a file; give a directory")
+    if RunRecord.is_run(directory):
+        if not resume:
+            state = "a finished" if RunRecord(directory).finished else "an unfinished"
+            raise ConfigError(f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it")
+    elif directory.is_dir() and any(path.name not in OWN_FILES for path in directory.iterdir()):
+        raise ConfigError(f"--out: {directory} is not empty and holds no run; give another --out")
+
+
+@contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Hold the run directory: a second run on it ends at once and says who has it."""
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
+    lock = _acquire(directory)
+    try:
+        (directory / ".holder").write_text(f"{os.getpid()}\n")
+        yield
+    finally:
+        (directory / ".holder").unlink(missing_ok=True)
+        lock.release()
+
+
+def _acquire(directory: Path) -> BaseFileLock:
+    """The directory's lock, which dies with the process that holds it."""
+    lock = FileLock(directory / ".lock", timeout=0)
+    try:
+        lock.acquire()
+    except Timeout:
+        holder = directory / ".holder"
+        who = f"process {holder.read_text().strip()}" if holder.exists() else "another process"
+        raise EnvironmentFault(f"{directory} is in use by {who}; wait for it, or give another --out") from None
+    except OSError as error:
+        raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
+    return lock
+
+
+def _play(
+    problem: "Problem",
+    data: "Described",
+    directory: Path,
+    rounds: "Rounds",
+    every: int,
+    watch: Watch,
+    warn: Callable[[str], None],
+) -> None:
+    """Play the rounds that are left, recording each."""
+    from ecgr.runs.checkpoint import CLIENTS, load_checkpoint, save_checkpoint  # loads torch
+    from ecgr.runs.states import StatesOnDisk  # loads torch
+    from ecgr.simulation.rounds import final_state, start  # loads torch
+
+    writer = RunWriter(directory)
+    checkpoints = directory / "checkpoint"
+    restored = load_checkpoint(checkpoints)
+    if restored is None:
+        snapshot, position = replace(start(problem), clients=StatesOnDisk(checkpoints / CLIENTS)), writer.position
+        writer.begin(_manifest(problem, data))
+    else:
+        snapshot, position = restored.snapshot, restored.position
+        for line in restored.damaged:
+            warn(f"note: passed over a damaged checkpoint: {line}")
+    writer.rewind(position, snapshot.rounds)
+    for row in RunRecord(directory).rounds:
+        watch(row)
+    total = problem.experiment.federation.rounds
+    with closing(rounds(snapshot)) as outcomes:
+        for outcome in outcomes:
+            snapshot = outcome.snapshot
+            writer.append(outcome.row, outcome.kept)
+            if snapshot.rounds % every == 0 or snapshot.rounds == total:
+                save_checkpoint(checkpoints, snapshot, writer.position)
+            watch(outcome.row)
+    writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
+
+
+def _continues(directory: Path, problem: "Problem", data: "Described") -> bool:
+    """Whether the run is finished; refuses to go on with one whose config, data or version differ."""
+    record = RunRecord.open(directory)
+    identity = identity_of(problem, data)
+    differences = _differences({key: record.manifest.get(key) for key in identity}, identity)
+    if differences:
+        raise ConfigError(*(f"--resume: {directory} was run with another {line}" for line in differences))
+    return record.finished
+
+
+def identity_of(problem: "Problem", data: "Described") -> dict[str, Any]:
+    """What two runs must share for one to go on where the other stopped."""
+    return {
+        "config": problem.experiment.to_dict(),
+        "data": dict(data.files),
+        "versions": {"ecgr": __version__, **{name: version(name) for name in ("torch", "numpy")}},
+    }
+
+
+def _differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
+    lines = []
+    for key in sorted({*old, *new}):
+        before, after = old.get(key), new.get(key)
+        where = f"{path}.{key}" if path else key
+        if isinstance(before, Mapping) and isinstance(after, Mapping):
+            lines += _differences(before, after, where)
+        elif before != after and where != "config.run.name":
+            lines.append(f"{where.removeprefix('config.')}: {before!r}, now {after!r}")
+    return lines
+
+
+def _manifest(problem: "Problem", data: "Described") -> dict[str, Any]:
+    """run.json: an allow-list of facts, nothing from the environment beyond it."""
+    experiment = problem.experiment
+    return {
+        "name": experiment.run.name,
+        "key": experiment.key(),
+        **identity_of(problem, data),
+        "created": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": {
+            "python": platform.python_version(),
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+        },
+        "notes": list(data.notes),
+        "classes": list(data.classes),
+        "partition": problem.partition.histogram(problem.train_labels.numpy(), problem.classes).tolist(),
+    }
+
+
+def _ignore(_: Any) -> None:
+    """Nobody watches."""

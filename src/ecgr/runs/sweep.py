@@ -1,0 +1,169 @@
+"""Many runs: a grid or a paired comparison, each run in a process of its own, named by its content.
+
+What is finished is skipped, what is partial goes on, what failed is reported; so the same command, given again, does
+exactly what is left.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+from ecgr.errors import ConfigError, EcgrError
+from ecgr.experiment.config import Experiment, override, read
+from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import run
+
+
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """One run of a sweep and its place."""
+
+    experiment: Experiment
+    directory: Path
+
+    @property
+    def name(self) -> str:
+        """The run's directory name."""
+        return self.directory.name
+
+    @property
+    def finished(self) -> bool:
+        """Whether there is nothing left to do."""
+        return RunRecord.is_run(self.directory) and RunRecord(self.directory).finished
+
+    @property
+    def rounds_done(self) -> int:
+        """Rounds in the record so far."""
+        path = self.directory / "rounds.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Why a run did not finish."""
+
+    name: str
+    reason: str
+    exit_code: int
+
+
+@dataclass(frozen=True, slots=True)
+class RunJob:
+    """One run as a job for a process pool."""
+
+    planned: Planned
+    device: str = "cpu"
+
+    @property
+    def cost(self) -> int:
+        """Rounds left: long runs start first."""
+        return self.planned.experiment.federation.rounds - self.planned.rounds_done
+
+    def run(self, workspace: bool) -> Failure | None:
+        """Run or resume it; a known error is an answer, not an exception."""
+        try:
+            run(self.planned.experiment, self.planned.directory, device=self.device, resume=True)
+        except EcgrError as error:
+            return Failure(self.planned.name, "; ".join(str(error).splitlines()), error.exit_code)
+        return None
+
+
+def plan(variants: Iterable[Experiment], directory: Path) -> list[Planned]:
+    """A place for each run: ``algorithm-regulator-seed-content`` under ``directory/runs``."""
+    planned: dict[str, Planned] = {}
+    for experiment in variants:
+        config = experiment.to_dict()
+        name = (
+            f"{config['algorithm']['name']}-{config['regulator']['name']}-seed{experiment.run.seed}-{experiment.key()}"
+        )
+        planned[name] = Planned(experiment, directory / "runs" / name)
+    return list(planned.values())
+
+
+def execute(
+    plans: Sequence[Planned], *, workers: int = 1, device: str = "cpu", done: Callable[[Planned], None] | None = None
+) -> list[Failure]:
+    """Do what is left of ``plans`` over ``workers`` processes; the failures, in order."""
+    if workers < 1:
+        raise ConfigError(f"workers: {workers} does not fit; give at least 1")
+    left = [planned for planned in plans if not planned.finished]
+    if not left:
+        return []
+    from ecgr.simulation.engines.pool import Lost, ProcessPool  # loads torch
+
+    failures = []
+    with ProcessPool(_ready, min(workers, len(left))) as pool:
+        for planned, answer in zip(left, pool.map([RunJob(p, device) for p in left]), strict=True):
+            if isinstance(answer, Lost):
+                failures.append(Failure(planned.name, answer.reason, exit_code=5))
+            elif answer is not None:
+                failures.append(answer)
+            if done is not None:
+                done(planned)
+    return failures
+
+
+def _ready() -> bool:
+    """A process needs nothing of its own to run an experiment."""
+    return True
+
+
+def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Iterator[Experiment]:
+    """The experiments of a sweep file: an experiment, optionally on a ``base``, times the lists of its ``[grid]``.
+
+    With ``[[part]]`` tables the file is several such sweeps; what stands outside of them holds for each, and a part's
+    own ``base``, sections and ``grid`` go before it.
+
+    >>> swept = grid({"grid": {"run.seed": [0, 1], "regulator": {"beta": [0.0, 0.5]}}})
+    >>> [(e.run.seed, e.regulator.beta) for e in swept]
+    [(0, 0.0), (0, 0.5), (1, 0.0), (1, 0.5)]
+    >>> parts = [{"data": {"name": "digits"}}, {"grid": {"run.seed": [1, 2]}}]
+    >>> [e.run.seed for e in grid({"grid": {"run.seed": [0]}, "part": parts})]
+    [0, 1, 2]
+    """
+    raw = read(source)
+    where = str(source) if not isinstance(source, Mapping) else "sweep"
+    parts = raw.pop("part", [{}])
+    if not isinstance(parts, list) or not parts or not all(isinstance(part, Mapping) for part in parts):
+        raise ConfigError(f"{where}: part: {parts!r} does not fit; give [[part]] tables")
+    for part in parts:
+        yield from _part(raw, part, where, overrides or {})
+
+
+def _part(
+    common: Mapping[str, Any], part: Mapping[str, Any], where: str, overrides: Mapping[str, Any]
+) -> Iterator[Experiment]:
+    """One part of a sweep file on what it shares with the others."""
+    axes = {**_axes(common.get("grid", {}), where), **_axes(part.get("grid", {}), where)}
+    if not axes:
+        raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
+    base = part.get("base", common.get("base"))
+    if base is not None and not isinstance(base, str):
+        raise ConfigError(f"base: {base!r} does not fit; give a preset's name or a file")
+    raw = {} if base is None else read(base)
+    for sections in (common, part):
+        own = {section: values for section, values in sections.items() if section not in {"base", "grid"}}
+        unfit = next((section for section, values in own.items() if not isinstance(values, Mapping)), None)
+        if unfit is not None:
+            raise ConfigError(f"{where}: {unfit}: must be a section with keys, as in [{unfit}], not {own[unfit]!r}")
+        raw = override(
+            raw, {f"{section}.{key}": value for section, values in own.items() for key, value in values.items()}
+        )
+    for values in product(*axes.values()):
+        yield Experiment.from_dict(override(raw, {**overrides, **dict(zip(axes, values, strict=True))}))
+
+
+def _axes(raw: Any, where: str) -> dict[str, list[Any]]:
+    """The grid's dotted keys and their lists, written flat or nested."""
+    if not isinstance(raw, Mapping):
+        raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
+    axes: dict[str, list[Any]] = {}
+    for key, value in raw.items():
+        entries = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+        for name, values in entries.items():
+            if not isinstance(values, list) or not values:
+                raise ConfigError(f"grid.{name}: {values!r} does not fit; give a list of values")
+            axes[name] = values
+    return axes

@@ -1,0 +1,1 @@
+"""One round: clients train, the server aggregates and evaluates."""

@@ -1,0 +1,74 @@
+"""Recording where statistics count as weights (``run.buffers = "as_weights"``).
+
+The parameters' steps alone decide which are kept and by how much the length is restored; the statistics follow with
+the same coefficients, as in the published code. So the weights are, to the bit, those of a run that averages its
+statistics: whatever goes wrong, goes wrong in the statistics.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from types import TracebackType
+
+import torch
+from torch import Tensor, nn
+from torch.optim import Optimizer
+
+from ecgr.core.geometry import Regulation, Regulator
+from ecgr.core.recorder import Recorder, Update
+from ecgr.core.vectors import ParamSpec
+
+
+class RecorderWithFollowers:
+    """A `Recorder` of the parameters, and beside it one of the statistics, which the regulator never sees."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        optimizer: Optimizer,
+        *,
+        store: str,
+        spec: ParamSpec,
+        steps: int,
+        start: Tensor,
+        replay: Callable[[], object],
+    ):
+        leading = ParamSpec.of(model)
+        count, size = len(leading.names), leading.size
+        following = ParamSpec(spec.names[count:], spec.shapes[count:])
+        self._spec, self._start = spec, start
+        self._leader = Recorder(
+            model, optimizer, store=store, spec=leading, steps=steps, start=start[:size], replay=replay
+        )
+        self._follower = Recorder(model, optimizer, spec=following, steps=steps, start=start[size:])
+
+    def __enter__(self) -> "RecorderWithFollowers":
+        self._leader.__enter__()
+        self._follower.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._follower.__exit__(kind, error, trace)
+        self._leader.__exit__(kind, error, trace)
+
+    @property
+    def store(self) -> str:
+        """Where the parameters' steps are kept."""
+        return self._leader.store
+
+    @property
+    def plain(self) -> Tensor:
+        """The update without regulation."""
+        return torch.cat([self._leader.plain, self._follower.plain])
+
+    def regulated(self, regulator: Regulator) -> Update:
+        """The regulated parameters, and the statistics combined with the same coefficients."""
+        led = self._leader.regulated(regulator)
+        given: Regulation = replace(led.regulation, weights=None)  # the length is restored by the parameters' factor
+        followed = self._follower.regulated(lambda geometry: given)
+        return Update(torch.cat([led.flat, followed.flat]), self._start, led.regulation, self._spec)
+
+    def sum_of(self, steps: Sequence[int]) -> Tensor:
+        """The sum of some recorded displacements."""
+        return torch.cat([self._leader.sum_of(steps), self._follower.sum_of(steps)])

@@ -1,0 +1,280 @@
+"""Rounds: sample clients, train them, aggregate, evaluate. A generator, one outcome a round.
+
+All that a round needs from the past is in a `Snapshot`; all randomness comes from (seed, purpose, round, client). So a
+run that goes on from a snapshot computes the same bits as one that never stopped.
+"""
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ecgr.algorithms import Contribution, Population
+from ecgr.component import State
+from ecgr.core.vectors import ParamSpec, merge_buffers, read_buffers
+from ecgr.errors import EnvironmentFault, QuorumLost
+from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
+from ecgr.simulation.diagnostics import client_diagnostics, gradient_jobs, round_diagnostics
+from ecgr.simulation.engines import Engine, one_thread
+from ecgr.simulation.engines.pool import Lost
+from ecgr.simulation.evaluation import Evaluation, shards, summarise
+from ecgr.simulation.kept import Kept
+from ecgr.simulation.running_statistics import Forgetting, averaged_factor, smallest_variance, weighted_factor
+from ecgr.simulation.states import ClientStates, StatesInMemory
+from ecgr.simulation.workspace import Problem, build_model
+from ecgr.streams import stream
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Snapshot:
+    """Everything that the next round depends on.
+
+    Attributes:
+        rounds: rounds done.
+        params: the global parameters, flat.
+        buffers: the global statistics.
+        server: the algorithm's server state.
+        clients: the states of the clients that have taken part; in a run directory they lie on disk.
+        step: the last server step, kept for diagnostics alone.
+    """
+
+    rounds: int
+    params: Tensor
+    buffers: Mapping[str, Tensor]
+    server: State
+    clients: ClientStates
+    step: Tensor | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Outcome:
+    """One round: where it led, its line for the record, and the steps its clients kept."""
+
+    snapshot: Snapshot
+    row: Mapping[str, Any]
+    kept: tuple[Kept, ...]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Replies:
+    """What came back from a round's clients.
+
+    Attributes:
+        used: the results to aggregate, in client order.
+        states: what their clients are to remember.
+        rejected: who else was asked, and why it does not count.
+    """
+
+    used: Sequence[ClientResult]
+    states: Mapping[int, State]
+    rejected: Sequence[tuple[int, str]]
+
+
+def start(problem: Problem) -> Snapshot:
+    """The state before the first round."""
+    model = build_model(problem)
+    spec = _spec(problem)
+    params = spec.read(model)
+    return Snapshot(
+        0, params, read_buffers(model, spec), problem.experiment.algorithm.init_server(params), StatesInMemory()
+    )
+
+
+def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
+    """The global model's state dict."""
+    return {**_spec(problem).named(snapshot.params), **snapshot.buffers}
+
+
+def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Iterator[Outcome]:
+    """The remaining rounds of the experiment, one by one."""
+    while snapshot.rounds < problem.experiment.federation.rounds:
+        outcome = play_round(problem, engine, snapshot)
+        yield outcome
+        snapshot = outcome.snapshot
+
+
+def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
+    """One round after ``snapshot``."""
+    began = time.perf_counter()
+    jobs = round_jobs(problem, snapshot)
+    return conclude(problem, engine, snapshot, jobs, _replies(jobs, engine.map(jobs)), began)
+
+
+def conclude(
+    problem: Problem, engine: Engine, snapshot: Snapshot, jobs: Sequence[ClientJob], replies: Replies, began: float
+) -> Outcome:
+    """Aggregate what came back, evaluate, and write the round's line; ``began`` is when the round did."""
+    experiment, used = problem.experiment, replies.used
+    if not used:
+        client, reason = replies.rejected[0]
+        raise QuorumLost(
+            f"round {snapshot.rounds + 1}: none of {len(jobs)} client updates can be used"
+            f" (client {client}: {reason}); a smaller optimizer.lr often helps"
+        )
+    with one_thread():
+        params, server = _aggregate(problem, snapshot, used)
+        buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
+    if not all(torch.isfinite(tensor).all() for tensor in (params, *server.values())):
+        raise QuorumLost(
+            f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
+        )
+    step = snapshot.params - params
+    states = snapshot.clients.updated(snapshot.rounds + 1, replies.states)
+    after = Snapshot(snapshot.rounds + 1, params, buffers, server, states, step if experiment.run.diagnostics else None)
+    evaluation = evaluate(problem, engine, after)
+    row = {
+        "round": after.rounds,
+        "accuracy": evaluation.accuracy,
+        "loss": evaluation.loss,
+        "train_loss": float(np.average([r.train_loss for r in used], weights=[r.examples for r in used])),
+        "worst_client": float(np.nanmin(evaluation.by_client)),
+        "lr": learning_rate(problem, snapshot.rounds),
+        "seconds": round(time.perf_counter() - began, 4),
+        "examples": sum(r.examples for r in used) * experiment.federation.local_epochs,
+        "bytes_up": sum(_bytes(r.contribution.payload) + _bytes(r.buffers) for r in used),
+        "bytes_down": sum(_bytes({"params": j.params}) + _bytes(j.buffers) + _bytes(j.server) for j in jobs),
+        "step_norm": float(step.norm()),
+        "clients": [*(_client_row(r, evaluation) for r in used)],
+        "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
+    }
+    if all("forgotten" in r.metrics for r in used):
+        row["statistics"] = _statistics(problem, after, used)
+    if experiment.run.diagnostics:
+        _add_diagnostics(row, used, _directions(problem, engine, snapshot, step))
+    return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
+
+
+def learning_rate(problem: Problem, round_index: int) -> float:
+    """The local learning rate of a round, counted from 0."""
+    experiment = problem.experiment
+    return experiment.optimizer.lr * experiment.schedule.factor_at(round_index, experiment.federation.rounds)
+
+
+def participants(problem: Problem, round_index: int) -> list[int]:
+    """Who takes part in a round: a random share of the clients that have data, sorted."""
+    able = [client for client, size in enumerate(problem.partition.sizes()) if size]
+    count = max(1, round(problem.experiment.federation.participation * len(able)))
+    rng = stream(problem.experiment.run.seed, "participants", round_index)
+    return sorted(rng.choice(able, size=count, replace=False).tolist())
+
+
+def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
+    """Score the global model on the test images."""
+    scores = []
+    for score in engine.map(list(shards(problem, snapshot.params, snapshot.buffers))):
+        if isinstance(score, Lost):
+            raise EnvironmentFault(f"the evaluation was lost: {score.reason}")
+        scores.append(score)
+    return summarise(problem, scores)
+
+
+def round_jobs(problem: Problem, snapshot: Snapshot) -> list[ClientJob]:
+    """The work of the round after ``snapshot``, in client order."""
+    algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
+    lr, server = learning_rate(problem, snapshot.rounds), algorithm.broadcast(snapshot.server)
+    jobs = []
+    for client in participants(problem, snapshot.rounds):
+        state = snapshot.clients.get(client) or algorithm.init_client(snapshot.params)
+        jobs.append(
+            ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state)
+        )
+    return jobs
+
+
+def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[ClientResult, State] | Lost]) -> Replies:
+    """Sort the answers into those that count and those that do not."""
+    used: list[ClientResult] = []
+    states: dict[int, State] = {}
+    rejected: list[tuple[int, str]] = []
+    for job, answer in zip(jobs, answers, strict=True):
+        if isinstance(answer, Lost):
+            rejected.append((job.client, f"lost: {answer.reason}"))
+            continue
+        result, state = answer
+        reason = nonfinite(result)
+        if reason is not None:
+            rejected.append((job.client, reason))
+            continue
+        used.append(result)
+        if state:
+            states[job.client] = state
+    return Replies(used, states, rejected)
+
+
+def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult]) -> tuple[Tensor, State]:
+    """The next global model; under step control, with the length that the plain updates would have given the step."""
+    algorithm, population = problem.experiment.algorithm, _population(problem)
+
+    def aggregate(contributions: list[Contribution]) -> tuple[Tensor, State]:
+        return algorithm.aggregate(snapshot.params, snapshot.server, contributions, population)
+
+    params, server = aggregate([r.contribution for r in used])
+    plain = [r.plain for r in used if r.plain is not None]
+    if plain:
+        wanted = float((snapshot.params - aggregate(plain)[0]).norm())
+        step = snapshot.params - params
+        length = float(step.norm())
+        if length > 0:
+            params = snapshot.params - step * (wanted / length)
+    return params, server
+
+
+def _population(problem: Problem) -> Population:
+    sizes = problem.partition.sizes()
+    return Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
+
+
+def _statistics(problem: Problem, after: Snapshot, used: Sequence[ClientResult]) -> dict[str, float | None]:
+    """What the round did to BatchNorm's running statistics."""
+    experiment = problem.experiment
+    clients = [Forgetting(r.client, r.examples, r.steps, r.metrics["forgotten"]) for r in used]
+    if experiment.run.buffers == "as_weights":
+        lr, momentum = learning_rate(problem, after.rounds - 1), experiment.optimizer.effective_momentum
+        factor = weighted_factor(clients, experiment.algorithm, _population(problem), lr, momentum)
+    else:
+        factor = averaged_factor(clients)
+    return {"smallest_variance": smallest_variance(final_state(problem, after)), "factor": factor}
+
+
+def _directions(problem: Problem, engine: Engine, snapshot: Snapshot, step: Tensor) -> dict[str, Tensor]:
+    """What diagnostics compare updates with: the true gradient, the round's own step, the last one."""
+    total = torch.zeros_like(snapshot.params)
+    for gradient in engine.map(list(gradient_jobs(problem, snapshot.rounds, snapshot.params, snapshot.buffers))):
+        if isinstance(gradient, Lost):
+            raise EnvironmentFault(f"the diagnostics were lost: {gradient.reason}")
+        total += gradient
+    previous = {} if snapshot.step is None else {"previous": snapshot.step}
+    return {"mu": total, "aggregate": step, **previous}
+
+
+def _add_diagnostics(row: dict[str, Any], used: Sequence[ClientResult], directions: Mapping[str, Tensor]) -> None:
+    vectors = [r.vectors for r in used if r.vectors is not None]
+    for client_row, own in zip(row["clients"], vectors, strict=True):
+        client_row["diagnostics"] = client_diagnostics(own, directions)
+    row["diagnostics"] = round_diagnostics(vectors, [r.examples for r in used], directions)
+
+
+def _client_row(result: ClientResult, evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "client": result.client,
+        "examples": result.examples,
+        "steps": result.steps,
+        "train_loss": result.train_loss,
+        "accuracy": float(evaluation.by_client[result.client]),
+        "seconds": round(result.seconds, 4),
+        **({"store": result.picked_store} if result.picked_store else {}),
+        **result.metrics,
+    }
+
+
+def _bytes(state: State) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
+
+
+def _spec(problem: Problem) -> ParamSpec:
+    as_weights = problem.experiment.run.buffers == "as_weights"
+    return ParamSpec.of(build_model(problem), buffers_as_weights=as_weights)

@@ -1,0 +1,35 @@
+"""Data sets, read and checked once. Needs numpy, not torch."""
+
+from collections.abc import Callable, Mapping
+
+from ecgr.tasks.data.cifar import Cifar10, Cifar100
+from ecgr.tasks.data.dataset import Dataset, DatasetSource, Split, stratified
+from ecgr.tasks.data.digits import Digits
+from ecgr.tasks.data.idx import FashionMnist, Mnist
+from ecgr.tasks.data.image_folder import ImageFolder
+from ecgr.tasks.data.lc25000 import LC25000
+
+DATASETS: Mapping[str, Callable[..., DatasetSource]] = {
+    "digits": Digits,
+    "mnist": Mnist,
+    "fashion_mnist": FashionMnist,
+    "cifar10": Cifar10,
+    "cifar100": Cifar100,
+    "image_folder": ImageFolder,
+    "lc25000": LC25000,
+}
+
+__all__ = [
+    "DATASETS",
+    "LC25000",
+    "Cifar10",
+    "Cifar100",
+    "Dataset",
+    "DatasetSource",
+    "Digits",
+    "FashionMnist",
+    "ImageFolder",
+    "Mnist",
+    "Split",
+    "stratified",
+]

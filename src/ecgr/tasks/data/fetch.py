@@ -1,0 +1,163 @@
+"""Getting the official files: checked against a known hash before they get their names.
+
+Everything happens in a temporary folder beside the final place; what was interrupted leaves nothing that could be
+taken for a data set. Files that are already there are never overwritten.
+"""
+
+import gzip
+import os
+import shutil
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Mapping
+from pathlib import Path, PurePosixPath
+from types import TracebackType
+
+from ecgr.errors import ConfigError, DataError, EnvironmentFault
+from ecgr.tasks.data import DATASETS
+from ecgr.tasks.data.locate import data_root
+from ecgr.tasks.data.official import OFFICIAL, Download, OfficialSet
+
+
+def fetch(
+    name: str, root: str | None = None, *, progress: bool = True, registry: Mapping[str, OfficialSet] = OFFICIAL
+) -> Path:
+    """Download the files of a set that are not there yet, and return their folder.
+
+    Raises:
+        ConfigError: there is no such set, or it cannot be fetched.
+        DataError: what the mirrors give is not the official file.
+        EnvironmentFault: no mirror can be reached, or the disk refuses.
+    """
+    official = registry.get(name)
+    if official is None or not official.downloads:
+        raise _cannot_fetch(name, registry)
+    base = data_root(root)
+    folder = base / official.folder
+    absent = [file for file in official.files if not _there(folder / file)]
+    if not absent:
+        return folder
+    try:
+        base.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".fetch-", dir=base) as temporary:
+            for download in official.downloads:
+                if not official.members and download.file not in absent:
+                    continue
+                got = _download(download, Path(temporary), progress=progress)
+                files = _unpack(got, official) if official.members else {download.file: got}
+                for file in absent:
+                    if file in files:
+                        _settle(files[file], folder / file)
+    except OSError as error:
+        raise EnvironmentFault(f"{base}: cannot be written to ({error.strerror or error})") from None
+    return folder
+
+
+def _cannot_fetch(name: str, registry: Mapping[str, OfficialSet]) -> ConfigError:
+    fetchable = ", ".join(key for key, official in registry.items() if official.downloads)
+    if name not in DATASETS:
+        return ConfigError(f"data.name: no data set {name!r}; these can be fetched: {fetchable}")
+    return ConfigError(
+        f"data.name: {name} cannot be fetched, docs/reference/datasets.md says how to get it; these can: {fetchable}"
+    )
+
+
+def _there(path: Path) -> bool:
+    """Whether a file is there, packed or unpacked."""
+    return path.is_file() or (path.suffix == ".gz" and path.with_suffix("").is_file())
+
+
+def _download(download: Download, folder: Path, *, progress: bool) -> Path:
+    """Try the mirrors in order until one gives the file with the known hash."""
+    try:
+        import pooch  # an optional dependency
+        from requests import RequestException  # comes with pooch
+    except ImportError:
+        raise EnvironmentFault("fetching data needs pooch; run `pip install 'ecgr[data]'`") from None
+    pooch.get_logger().setLevel("WARNING")
+    failures, altered = [], False
+    for url in download.mirrors:
+        with _Bar(download.file, shown=progress) as bar:
+            downloader = pooch.HTTPDownloader(progressbar=bar)
+            try:
+                return Path(
+                    pooch.retrieve(
+                        url, f"sha256:{download.sha256}", fname=download.file, path=folder, downloader=downloader
+                    )
+                )
+            except ValueError:
+                altered = True
+                failures.append(f"{url} gives a file with another hash")
+            except RequestException as error:
+                failures.append(f"{url} fails ({type(error).__name__})")
+    message = f"{download.file}: not to be had: {'; '.join(failures)}"
+    if altered:
+        raise DataError(f"{message}; nothing was kept")
+    raise EnvironmentFault(f"{message}; check the network, or put the files there by hand")
+
+
+def _unpack(archive: Path, official: OfficialSet) -> dict[str, Path]:
+    """The members that are wanted, each written under a name of our own; an archive that plays tricks is refused."""
+    wanted = {f"{official.folder}/{member}": member for member in official.members}
+    files: dict[str, Path] = {}
+    try:
+        with tarfile.open(archive, "r:gz") as tar:
+            for entry in tar:
+                _check_entry(archive, entry)
+                member = wanted.get(PurePosixPath(entry.name).as_posix())
+                content = tar.extractfile(entry) if member and entry.isfile() else None
+                if member and content:
+                    files[member] = archive.with_name(f"member-{len(files)}")
+                    with content, files[member].open("wb") as file:
+                        shutil.copyfileobj(content, file)
+    except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise DataError(f"{archive.name}: damaged archive ({error})") from None
+    for member in official.members:
+        if member not in files:
+            raise DataError(f"{archive.name}: has no {official.folder}/{member}")
+    return files
+
+
+def _check_entry(archive: Path, entry: tarfile.TarInfo) -> None:
+    path = PurePosixPath(entry.name)
+    if path.is_absolute() or ".." in path.parts or not (entry.isfile() or entry.isdir()):
+        raise DataError(f"{archive.name}: refused, its entry {entry.name!r} is a link or leads out of its folder")
+
+
+def _settle(file: Path, place: Path) -> None:
+    """Flush a finished file to the disk and give it its name."""
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with file.open("rb") as stream:
+        os.fsync(stream.fileno())
+    file.replace(place)
+
+
+class _Bar:
+    """A progress bar on stderr, of the form that pooch calls."""
+
+    def __init__(self, name: str, *, shown: bool) -> None:
+        from rich.console import Console  # slow to import
+        from rich.progress import Progress  # likewise
+
+        self._progress = Progress(console=Console(stderr=True), disable=not shown, transient=True)
+        self._task = self._progress.add_task(name, total=None)
+        self.total: int | None = None
+
+    def __enter__(self) -> "_Bar":
+        self._progress.start()
+        return self
+
+    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._progress.stop()
+
+    def update(self, count: int) -> None:
+        """``count`` bytes more."""
+        self._progress.update(self._task, total=self.total, advance=count)
+
+    def reset(self) -> None:
+        """Back to the start."""
+        self._progress.reset(self._task)
+
+    def close(self) -> None:
+        """At the end."""

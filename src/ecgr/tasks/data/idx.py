@@ -1,0 +1,126 @@
+"""MNIST and Fashion-MNIST: IDX files in torchvision's layout, plain or .gz.
+
+An IDX file is a magic number, the sizes as big-endian 32-bit numbers, then bytes; http://yann.lecun.com/exdb/mnist/.
+"""
+
+import struct
+from pathlib import Path
+
+import numpy as np
+
+from ecgr.component import component
+from ecgr.errors import DataError
+from ecgr.tasks.data.dataset import Dataset, Images, Labels, Split, check_labels
+from ecgr.tasks.data.locate import find_folder, member
+from ecgr.tasks.data.official import OFFICIAL, Report, assess
+from ecgr.tasks.data.reading import Digest, Source, opened
+
+IMAGES_MAGIC = 2051
+LABELS_MAGIC = 2049
+SIDE = 28
+FASHION = (
+    "T-shirt/top",
+    "Trouser",
+    "Pullover",
+    "Dress",
+    "Coat",
+    "Sandal",
+    "Shirt",
+    "Sneaker",
+    "Bag",
+    "Ankle boot",
+)
+
+
+@component
+class Mnist:
+    """60,000 + 10,000 handwritten digits, 28x28 grey."""
+
+    root: str | None = None
+
+    def folder(self) -> Path:
+        """Where the files are."""
+        return find_folder("mnist", (OFFICIAL["mnist"].folder,), self.root)
+
+    def load(self) -> Dataset:
+        """Read and check the four files."""
+        return read_set("mnist", self.folder(), tuple("0123456789"), 0.1307, 0.3081)[0]
+
+    def assess(self) -> Report:
+        """Compare with the official files."""
+        return read_set("mnist", self.folder(), tuple("0123456789"), 0.1307, 0.3081)[1]
+
+
+@component
+class FashionMnist:
+    """60,000 + 10,000 pictures of clothes, 28x28 grey."""
+
+    root: str | None = None
+
+    def folder(self) -> Path:
+        """Where the files are."""
+        return find_folder("fashion_mnist", (OFFICIAL["fashion_mnist"].folder,), self.root)
+
+    def load(self) -> Dataset:
+        """Read and check the four files."""
+        return read_set("fashion_mnist", self.folder(), FASHION, 0.5, 0.5)[0]
+
+    def assess(self) -> Report:
+        """Compare with the official files."""
+        return read_set("fashion_mnist", self.folder(), FASHION, 0.5, 0.5)[1]
+
+
+def read_set(name: str, folder: Path, classes: tuple[str, ...], mean: float, std: float) -> tuple[Dataset, Report]:
+    """The four files of ``folder`` as a data set, and how they compare with the official ones."""
+    official = OFFICIAL[name]
+    digests: dict[str, Digest] = {}
+
+    def split(prefix: str, most: int) -> Split:
+        images_name, labels_name = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
+        images_path = member(name, folder, images_name, f"{images_name}.gz")
+        labels_path = member(name, folder, labels_name, f"{labels_name}.gz")
+        images, digests[images_name] = read_images(images_path, most)
+        labels, digests[labels_name] = read_labels(labels_path, most, len(classes))
+        if len(images) != len(labels):
+            raise DataError(
+                f"{labels_path}: {len(labels):,} labels for the {len(images):,} images of {images_path.name}"
+            )
+        return Split(images, labels)
+
+    train, test = split("train", official.train), split("t10k", official.test)
+    report = assess(name, official, digests, len(train), len(test))
+    files = {file: digest.sha256 for file, digest in digests.items()}
+    return Dataset(train, test, classes, (mean,), (std,), files, report.notes), report
+
+
+def read_images(path: Path, most: int) -> tuple[Images, Digest]:
+    """An IDX file of at most ``most`` 28x28 images as (N, 1, 28, 28)."""
+    with opened(path) as source:
+        count = _count(source, IMAGES_MAGIC, "images", most)
+        height, width = struct.unpack(">2I", source.read(8))
+        if (height, width) != (SIDE, SIDE):
+            raise DataError(f"{path}: images of {height}x{width} at byte 8, {SIDE}x{SIDE} were expected")
+        images = np.empty((count, 1, SIDE, SIDE), dtype=np.uint8)
+        source.readinto(images.data)
+        return images, source.finish()
+
+
+def read_labels(path: Path, most: int, classes: int) -> tuple[Labels, Digest]:
+    """An IDX file of at most ``most`` labels below ``classes``."""
+    with opened(path) as source:
+        labels = np.frombuffer(source.read(_count(source, LABELS_MAGIC, "labels", most)), dtype=np.uint8)
+        digest = source.finish()
+    check_labels(path, labels, classes)
+    return labels.astype(np.int64), digest
+
+
+def _count(source: Source, magic: int, what: str, most: int) -> int:
+    """Read magic number and count; refuse a count beyond the official one before memory is set aside for it."""
+    found, count = struct.unpack(">2I", source.read(8))
+    if found != magic:
+        raise DataError(f"{source.path}: magic number {found} at byte 0, an IDX file of {what} starts with {magic}")
+    if not count:
+        raise DataError(f"{source.path}: 0 {what} announced at byte 4")
+    if count > most:
+        raise DataError(f"{source.path}: {count:,} {what} announced at byte 4, the official file has {most:,}")
+    return int(count)

@@ -1,0 +1,109 @@
+"""The benchmarks' own arithmetic: what counts as met, what the command answers, and that every claim has its row."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from ecgr.cli.app import app
+from ecgr.cli.benching import _module
+from ecgr.core.regulators import herd
+
+rows, suite = _module("rows"), _module("suite")
+
+
+def bench(monkeypatch: pytest.MonkeyPatch, *found: Any) -> Any:
+    """`ecgr bench` on a suite that measures just these rows."""
+
+    def measured(quick: bool) -> Iterator[Any]:
+        yield from found
+
+    monkeypatch.setattr(suite, "BENCHMARKS", {"one": measured})
+    return CliRunner().invoke(app, ["bench"])
+
+
+@pytest.mark.parametrize(
+    ("make", "value", "passed"),
+    [
+        (rows.at_most, 1.0, True),
+        (rows.at_most, 1.01, False),
+        (rows.at_least, 35.0, True),
+        (rows.at_least, 34.9, False),
+        (rows.at_most, float("nan"), False),
+    ],
+)
+def test_a_bound_holds_up_to_its_limit(make: Callable[..., Any], value: float, passed: bool) -> None:
+    assert make("x", value, 35.0 if make is rows.at_least else 1.0).passed is passed
+
+
+def test_all_met_is_success(monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = bench(monkeypatch, rows.at_most("a: fast", 0.5, 1.0), rows.shown("a: beside it", 7.0))
+    assert answer.exit_code == 0
+    assert "1 of 1 thresholds met" in answer.stdout
+
+
+@pytest.mark.parametrize(
+    "row", [rows.at_most("a: slow", 2.0, 1.0), rows.not_measured("a: none", 1.0, "at most", "nothing to measure with")]
+)
+def test_a_threshold_missed_or_not_measured_is_a_failure(monkeypatch: pytest.MonkeyPatch, row: Any) -> None:
+    answer = bench(monkeypatch, rows.at_most("a: fast", 0.5, 1.0), row)
+    assert answer.exit_code == 1
+
+
+def test_without_ray_the_comparison_is_not_measured_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    flower_ray, environment = _module("flower_ray"), _module("flower_environment")
+
+    def cannot() -> str:
+        raise environment.Unavailable("ERROR: no route to the package index")
+
+    monkeypatch.setattr(flower_ray, "python_with_ray", cannot)
+    found = list(flower_ray.rows(quick=False))
+    assert [row.limit for row in found] == [1.8, 12.0]
+    assert all(row.value is None and "no route to the package index" in row.note for row in found)
+
+
+def test_the_explicit_search_keeps_what_herding_keeps() -> None:
+    selection, explicit, made = _module("selection"), _module("explicit_search"), _module("steps")
+    steps = made.steps_like_training(24, 300)
+    store = made.recorded(steps)
+    assert explicit.explicit_search(steps, 12) == herd(store.gram(), 12)
+    assert selection.gram_error(store, steps) < 1e-6
+
+
+def test_the_stopwatch_leaves_the_recorder_as_it_was() -> None:
+    from ecgr.core.recorder import Recorder
+
+    overhead = _module("overhead")
+    before = {name: getattr(Recorder, name) for name in overhead.INSIDE}
+    with overhead.stopwatch(), pytest.raises(ZeroDivisionError):
+        raise ZeroDivisionError
+    assert {name: getattr(Recorder, name) for name in overhead.INSIDE} == before
+
+
+def test_the_page_has_every_row_its_commit_and_its_command() -> None:
+    page = _module("page")
+    facts = dict.fromkeys(("date", "cores", "processor", "python", "torch", "seconds"), "?") | {"commit": "abc123"}
+    names = [f"{topic}: something" for topic in page.HEADINGS]
+    text = page.page(
+        [rows.at_most(name, 0.5, 1.0) for name in names[1:]] + [rows.at_most(names[0], 2.0, 1.0)],
+        facts,
+        {10: 0.1},
+        False,
+    )
+    assert "`ecgr bench --figures`" in text
+    assert "`abc123`" in text
+    assert f"**{len(names) - 1} of {len(names)} thresholds met.**" in text
+    assert text.count("| something |") == len(names)
+    assert text.count("**no**") == 1
+
+
+def test_the_page_knows_the_topic_of_every_benchmark() -> None:
+    topics = {"simulator" if name == "flower" else name for name in suite.BENCHMARKS}
+    assert topics == set(_module("page").HEADINGS)
+
+
+def test_memory_probe_code_runs_on_every_store() -> None:
+    torch.manual_seed(0)
+    _module("memory_probe").load_code()

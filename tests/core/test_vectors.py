@@ -1,0 +1,205 @@
+"""Flat vectors and back, means in a stated order, and statistics that are never extrapolated."""
+
+from collections.abc import Sequence
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+from ecgr.core.vectors import ParamSpec, merge_buffers, read_buffers, weighted_mean, write_buffers
+from support.problems import same_bits, small_net
+
+
+class Tied(nn.Module):
+    """Two layers with one weight, a frozen layer, a scalar parameter, an empty one, and a buffer that is not saved."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first = nn.Linear(3, 3, bias=False)
+        self.second = nn.Linear(3, 3)
+        self.second.weight = self.first.weight
+        self.frozen = nn.Linear(3, 2)
+        for parameter in self.frozen.parameters():
+            parameter.requires_grad_(False)
+        self.scale = nn.Parameter(torch.tensor(2.0))
+        self.empty = nn.Parameter(torch.zeros(0, 4))
+        self.register_buffer("scratch", torch.ones(2), persistent=False)
+        self.register_buffer("counter", torch.tensor(3))
+
+
+def test_tied_weights_count_once_and_frozen_ones_not_at_all() -> None:
+    spec = ParamSpec.of(Tied())
+    assert spec.names == ("scale", "empty", "first.weight", "second.bias")
+    assert spec.size == 1 + 0 + 9 + 3
+
+
+@given(st.integers(0, 2**31))
+def test_writing_and_reading_are_inverse(seed: int) -> None:
+    model = Tied()
+    spec = ParamSpec.of(model)
+    flat = torch.from_numpy(np.random.default_rng(seed).standard_normal(spec.size)).float()
+    frozen, buffers = model.frozen.weight.clone(), read_buffers(model, spec)
+    spec.write(flat, model)
+    assert same_bits(spec.read(model), flat)
+    assert torch.equal(model.second.weight, model.first.weight)
+    assert torch.equal(model.frozen.weight, frozen)
+    assert all(torch.equal(value, buffers[name]) for name, value in read_buffers(model, spec).items())
+    again = torch.cat([piece.reshape(-1) for piece in spec.named(flat).values()])
+    assert same_bits(again, flat)
+
+
+def test_reading_gives_a_copy_and_views_do_not() -> None:
+    model = nn.Linear(2, 1)
+    spec = ParamSpec.of(model)
+    before = spec.read(model)
+    kept = before.clone()
+    with torch.no_grad():
+        model.weight.add_(1)
+    assert torch.equal(before, kept)
+    next(iter(spec.views(before))).zero_()
+    assert (before[:2] == 0).all()
+
+
+def test_the_flat_vector_does_not_depend_on_the_memory_format() -> None:
+    model = small_net()
+    spec = ParamSpec.of(model)
+    flat = spec.read(model)
+    model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    assert same_bits(spec.read(model), flat)
+    spec.write(flat.flip(0), model)
+    assert same_bits(spec.read(model), flat.flip(0))
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64])
+def test_parameters_of_any_float_dtype_go_through_float32(dtype: torch.dtype) -> None:
+    model = nn.Linear(2, 2).to(dtype)
+    spec = ParamSpec.of(model)
+    values = torch.tensor([0.5, -1.25, 3.0, 0.0, 2.0, -0.75])
+    spec.write(values, model)
+    assert model.weight.dtype == dtype
+    assert spec.read(model).dtype == torch.float32
+    assert torch.equal(spec.read(model), values)
+
+
+def test_a_vector_of_the_wrong_length_is_refused() -> None:
+    model = nn.Linear(2, 2)
+    spec = ParamSpec.of(model)
+    for wrong in (torch.zeros(5), torch.zeros(7), torch.zeros(1), torch.zeros(6, 1)):
+        with pytest.raises(ValueError, match="expected a vector of 6 values"):
+            spec.write(wrong, model)
+
+
+def test_another_model_than_the_one_described_is_refused() -> None:
+    spec = ParamSpec.of(nn.Linear(2, 2))
+    with pytest.raises(ValueError, match="lacks bias"):
+        spec.read(nn.Linear(2, 2, bias=False))
+    with pytest.raises(ValueError, match="weight has shape"):
+        spec.read(nn.Linear(3, 2))
+
+
+def test_a_model_without_trainable_parameters_is_refused() -> None:
+    model = nn.Linear(1, 1).requires_grad_(False)
+    with pytest.raises(ValueError, match="no trainable parameter"):
+        ParamSpec.of(model)
+
+
+def test_complex_parameters_are_refused_by_name() -> None:
+    model = nn.Module()
+    model.register_parameter("phase", nn.Parameter(torch.zeros(2, dtype=torch.complex64)))
+    with pytest.raises(ValueError, match="phase"):
+        ParamSpec.of(model)
+
+
+def test_buffers_are_kept_apart_unless_they_are_asked_for_as_weights() -> None:
+    model = small_net()
+    spec = ParamSpec.of(model)
+    assert set(read_buffers(model, spec)) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    mixed = ParamSpec.of(model, buffers_as_weights=True)
+    assert mixed.size == spec.size + 6
+    assert set(read_buffers(model, mixed)) == {"1.num_batches_tracked"}
+
+
+def test_buffers_that_are_not_saved_are_not_exchanged() -> None:
+    model = Tied()
+    assert set(read_buffers(model, ParamSpec.of(model))) == {"counter"}
+
+
+def test_writing_buffers_is_in_place_and_reading_copies() -> None:
+    model = small_net()
+    spec = ParamSpec.of(model)
+    before = read_buffers(model, spec)
+    live = dict(model.named_buffers())["1.running_mean"]
+    write_buffers({name: value + 1 for name, value in before.items()}, model)
+    assert torch.equal(live, before["1.running_mean"] + 1)
+    assert (before["1.running_mean"] == 0).all()
+
+
+@given(st.lists(st.tuples(st.integers(-1000, 1000), st.integers(1, 1000)), min_size=1, max_size=8))
+def test_the_weighted_mean_is_the_sum_of_shares(entries: list[tuple[int, int]]) -> None:
+    vectors = [torch.tensor([float(value), -float(value)]) for value, _ in entries]
+    weights = [weight for _, weight in entries]
+    expected = sum(v * w for v, w in entries) / sum(weights)
+    mean = weighted_mean(vectors, weights)
+    assert mean.dtype == torch.float32
+    assert mean.tolist() == pytest.approx([expected, -expected], rel=1e-6, abs=1e-30)
+
+
+@given(st.integers(1, 2**29), st.floats(width=32, allow_nan=False, allow_infinity=False))
+def test_the_mean_of_one_vector_is_that_vector(weight: int, value: float) -> None:
+    """value * weight is exact in float64 (24 + 29 bits), and so is dividing by the weight again."""
+    vector = torch.tensor([value])
+    assert torch.equal(weighted_mean([vector], [weight]), vector)
+
+
+def test_the_mean_of_large_opposite_updates_is_summed_in_float64() -> None:
+    """In float32, 2^24 + 1 - 2^24 is 0; the mean of the three is 1/3."""
+    vectors = [torch.tensor([2.0**24]), torch.tensor([1.0]), torch.tensor([-(2.0**24)])]
+    assert float(weighted_mean(vectors, [1, 1, 1])) == pytest.approx(1 / 3)
+
+
+values = st.floats(width=32, allow_nan=False, allow_infinity=False)
+
+
+@given(
+    st.lists(st.tuples(values, st.integers(1, 10**6)), min_size=1, max_size=6),
+    st.lists(st.integers(0, 2**40), min_size=6, max_size=6),
+)
+def test_merged_statistics_lie_between_the_clients_smallest_and_largest(
+    entries: list[tuple[float, int]], counters: list[int]
+) -> None:
+    """Also where rounding of the mean would step outside, and for numbers up to the largest float32."""
+    clients = [
+        {"mean": torch.tensor([value, 1.0]), "batches": torch.tensor(counters[i])}
+        for i, (value, _) in enumerate(entries)
+    ]
+    merged = merge_buffers(clients, [weight for _, weight in entries])
+    lowest, highest = min(value for value, _ in entries), max(value for value, _ in entries)
+    assert lowest <= float(merged["mean"][0]) <= highest
+    assert float(merged["mean"][1]) == 1.0
+    assert merged["mean"].dtype == torch.float32
+    assert int(merged["batches"]) == max(counters[: len(entries)])
+
+
+def test_merged_statistics_of_float64_do_not_leave_the_range_by_rounding() -> None:
+    """0.1 + 0.1 + 0.1 is 0.30000000000000004 in float64, and a third of it more than 0.1."""
+    clients = [{"mean": torch.tensor([0.1], dtype=torch.float64)} for _ in range(3)]
+    assert merge_buffers(clients, [1, 1, 1])["mean"].item() == 0.1
+
+
+def test_statistics_are_weighted_by_examples_and_counters_are_not() -> None:
+    clients = [
+        {"var": torch.tensor([1.0]), "batches": torch.tensor(7)},
+        {"var": torch.tensor([5.0]), "batches": torch.tensor(2)},
+    ]
+    merged = merge_buffers(clients, [3, 1])
+    assert float(merged["var"]) == 2.0
+    assert int(merged["batches"]) == 7
+    assert merged["batches"].dtype == torch.int64
+
+
+def test_a_model_without_buffers_merges_to_nothing() -> None:
+    empty: Sequence[dict[str, Tensor]] = [{}, {}]
+    assert merge_buffers(empty, [1, 2]) == {}

@@ -1,0 +1,460 @@
+"""Experiments: strict, all problems at once, TOML in and out, one key for repetitions."""
+
+import time
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import FrozenInstanceError
+from pathlib import Path
+from typing import Any, Literal, get_args, get_origin
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic.fields import FieldInfo
+
+from ecgr.core.regulators import ECGR
+from ecgr.errors import ConfigError
+from ecgr.experiment.config import MAX_BYTES, SECTIONS, Experiment, load, override, presets
+from ecgr.experiment.schema import parameters_of
+
+Raw = dict[str, dict[str, Any]]
+
+
+def problems(raw: Mapping[str, Any]) -> tuple[str, ...]:
+    """Every problem of a config that cannot be used."""
+    with pytest.raises(ConfigError) as caught:
+        Experiment.from_dict(raw)
+    return caught.value.problems
+
+
+# Random valid configs, drawn from the declarations themselves
+
+
+def values_for(field: FieldInfo) -> st.SearchStrategy[Any]:
+    """Values that a declared parameter allows, by its type and bounds."""
+    annotation: Any = field.annotation
+    metadata = list(field.metadata)
+    options = [a for a in get_args(annotation) if a is not type(None)]
+    optional = type(None) in get_args(annotation)
+    if optional:
+        annotation = options[0]
+    if hasattr(annotation, "__metadata__"):
+        metadata += [m for entry in annotation.__metadata__ for m in getattr(entry, "metadata", [entry])]
+        annotation = get_args(annotation)[0]
+
+    def bound(*names: str) -> Any:
+        return next((getattr(m, n) for m in metadata for n in names if getattr(m, n, None) is not None), None)
+
+    low, high = bound("ge", "gt"), bound("le", "lt")
+    if get_origin(annotation) is Literal:
+        found: st.SearchStrategy[Any] = st.sampled_from(get_args(annotation))
+    elif annotation is bool:
+        found = st.booleans()
+    elif annotation is int:
+        found = st.integers(0 if low is None else low, min(500, high or 500))
+    elif annotation is float:
+        found = st.floats(
+            0.0 if low is None else float(low),
+            1e6 if high is None else float(high),
+            exclude_min=bound("gt") is not None,
+            exclude_max=bound("lt") is not None,
+            allow_subnormal=False,
+        )
+    elif annotation is str and bound("pattern") is not None:
+        found = st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z").filter(lambda name: len(name) > 8)
+    elif annotation is str:
+        found = st.text(st.characters(blacklist_categories=["Cs"], blacklist_characters="\x00"), min_size=1)
+    else:
+        found = st.just(field.default)
+    return found
+
+
+@st.composite
+def configs(draw: st.DrawFn) -> Raw:
+    """A valid nested dict: any entry of every table, any subset of its parameters."""
+    raw: Raw = {}
+    for name, section in SECTIONS.items():
+        values: dict[str, Any] = {}
+        parts: list[Callable[..., Any]] = []
+        if section.table is not None:
+            values["name"] = draw(st.sampled_from(sorted(section.table)))
+            parts.append(section.table[values["name"]])
+        if section.settings is not None:
+            parts.append(section.settings)
+        for part in parts:
+            for key, field in parameters_of(part).items():
+                if field.is_required() or draw(st.booleans()):
+                    values[key] = draw(values_for(field))
+        raw[name] = values
+    raw["partition"]["clients"] = min(raw["partition"].get("clients", 10), 1000)
+    return raw
+
+
+@settings(max_examples=80)
+@given(configs())
+def test_a_config_survives_the_way_through_a_dict_and_through_toml(raw: Raw) -> None:
+    experiment = Experiment.from_dict(raw)
+    assert Experiment.from_dict(experiment.to_dict()) == experiment
+    read_back = Experiment.from_dict(tomllib.loads(experiment.to_toml()))
+    assert read_back == experiment
+    assert read_back.key() == experiment.key()
+    for section, values in raw.items():
+        for key, value in values.items():
+            assert experiment.to_dict()[section][key] == value
+
+
+@pytest.mark.parametrize(
+    "text", ["/data/\U0001f600.json", "a\x7fb", 'quo"te', "back\\slash", "tab\tnew\nline", "é ü ß"]
+)
+def test_any_text_survives_toml(text: str) -> None:
+    """TOML allows no escaped surrogates, which JSON uses beyond the first 65,536 characters."""
+    experiment = Experiment.from_dict({"partition": {"file": text}})
+    assert tomllib.loads(experiment.to_toml())["partition"]["file"] == text
+
+
+@settings(max_examples=40)
+@given(configs(), st.integers(0, 2**62), st.sampled_from(["a", "other-name", "x.1"]))
+def test_the_key_ignores_seed_and_name_alone(raw: Raw, seed: int, name: str) -> None:
+    experiment = Experiment.from_dict(raw)
+    assert experiment.replace({"run.seed": seed, "run.name": name}).key() == experiment.key()
+
+
+@settings(max_examples=40)
+@given(configs(), st.data())
+def test_every_other_change_changes_the_key(raw: Raw, data: st.DataObject) -> None:
+    experiment = Experiment.from_dict(raw)
+    section = data.draw(st.sampled_from([name for name in SECTIONS if name != "model"]))
+    entry = SECTIONS[section]
+    fields: dict[str, FieldInfo] = {}
+    if entry.table is not None:
+        fields |= parameters_of(entry.table[raw[section]["name"]])
+    if entry.settings is not None:
+        fields |= parameters_of(entry.settings)
+    free = sorted(set(fields) - ({"seed", "name"} if section == "run" else set()))
+    if not free:
+        return
+    key = data.draw(st.sampled_from(free))
+    value = data.draw(values_for(fields[key]))
+    if section == "partition" and key == "clients":
+        value = min(value, 1000)
+    changed = experiment.replace({f"{section}.{key}": value})
+    same = changed.to_dict()[section][key] == experiment.to_dict()[section][key]
+    assert (changed.key() == experiment.key()) == same
+
+
+def test_a_whole_number_and_the_same_decimal_number_are_the_same_config() -> None:
+    """`--set model.width=1` and the default 1.0 mean one thing, so they must group together."""
+    for section, name, key in [("model", "cnn", "width"), ("regulator", "ecgr", "beta"), ("optimizer", "sgd", "lr")]:
+        whole = Experiment.from_dict({section: {"name": name, key: 1}})
+        decimal = Experiment.from_dict({section: {"name": name, key: 1.0}})
+        assert whole == decimal
+        assert whole.key() == decimal.key(), section
+
+
+def test_the_key_is_known_by_length_and_differs_between_regulators() -> None:
+    keys = {Experiment.from_dict({"regulator": {"name": name}}).key() for name in ("none", "ecgr", "bherd")}
+    assert len(keys) == 3
+    assert all(len(key) == 12 and set(key) <= set("0123456789abcdef") for key in keys)
+
+
+def test_an_experiment_is_frozen() -> None:
+    experiment = Experiment.from_dict({})
+    with pytest.raises((FrozenInstanceError, AttributeError)):
+        experiment.run = experiment.run  # type: ignore[misc]
+
+
+def test_an_empty_config_is_the_default_experiment() -> None:
+    experiment = Experiment.from_dict({})
+    assert experiment.regulator == ECGR(beta=0.2, keep=0.5)
+    assert experiment.run.name is None
+    named = load("quickstart")
+    assert named.run.name == "quickstart"
+    assert named.federation.rounds == 20
+
+
+# Bad input: the key is named, what is allowed is said, and everything is said at once
+
+
+@pytest.mark.parametrize(
+    ("section", "key", "bad", "allowed"),
+    [
+        ("regulator", "beta", 1.5, "at most 1"),
+        ("regulator", "beta", -0.1, "at least 0"),
+        ("regulator", "beta", float("nan"), "a number"),
+        ("regulator", "beta", "half", "a number"),
+        ("regulator", "keep", 0.0, "above 0"),
+        ("optimizer", "lr", float("nan"), "above 0"),
+        ("optimizer", "lr", float("inf"), "above 0"),
+        ("optimizer", "lr", -0.1, "above 0"),
+        ("optimizer", "lr", 0, "above 0"),
+        ("optimizer", "lr", True, "a number"),
+        ("optimizer", "momentum", 1.0, "below 1"),
+        ("federation", "rounds", 0, "at least 1"),
+        ("federation", "rounds", -3, "at least 1"),
+        ("federation", "rounds", "ten", "a whole number"),
+        ("federation", "rounds", 2.5, "a whole number"),
+        ("federation", "rounds", True, "a whole number"),
+        ("federation", "rounds", 10**9, "at most"),
+        ("federation", "participation", 0.0, "above 0"),
+        ("federation", "participation", 1.5, "at most 1"),
+        ("federation", "participation", float("nan"), "above 0"),
+        ("federation", "batch_size", 0, "at least 1"),
+        ("federation", "local_epochs", 0, "at least 1"),
+        ("federation", "last_batch", "ignore", "keep, merge, drop"),
+        ("partition", "clients", 0, "at least 1"),
+        ("partition", "alpha", 0.0, "above 0"),
+        ("partition", "min_batches", -1, "at least 0"),
+        ("data", "fraction", 0, "above 0"),
+        ("data", "fraction", 1.01, "at most 1"),
+        ("run", "seed", -1, "at least 0"),
+        ("run", "seed", 2**63, "below"),
+        ("run", "store", "cloud", "dense"),
+        ("run", "buffers", "mean", "average"),
+        ("run", "name", "../../x", "only letters"),
+        ("run", "name", 5, "text"),
+        ("federation", "rounds", [1], "a whole number"),
+        ("federation", "rounds", {"a": 1}, "a whole number"),
+    ],
+)
+def test_a_value_that_does_not_fit_is_named_with_what_is_allowed(
+    section: str, key: str, bad: Any, allowed: str
+) -> None:
+    [line] = problems({section: {key: bad}})
+    assert line.startswith(f"{section}.{key}: ")
+    assert allowed in line
+    assert "\n" not in line
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "../../x",
+        "/etc/x",
+        "a/b",
+        "C:\\x",
+        "a\0b",
+        "",
+        ".",
+        "..",
+        "-rf",
+        "a" * 65,
+        "a\n",
+        "a b",
+        "\u202eevil",
+        "run\u0430",
+        "CON",
+        "nul",
+        "com1.txt",
+    ],
+)
+def test_a_run_name_that_could_leave_its_folder_or_confuse_a_person_is_refused(name: str) -> None:
+    """THREATS: letters, digits and . _ - only, and none of the names that some systems keep for devices."""
+    [line] = problems({"run": {"name": name}})
+    assert line.startswith("run.name: ")
+    assert "\n" not in line
+
+
+def test_all_problems_are_found_at_once() -> None:
+    lines = problems(
+        {
+            "regulator": {"name": "ecgr", "beta": 1.5, "bta": 0.1},
+            "algorithm": {"name": "fedprox", "mue": 1},
+            "data": {"name": "minst"},
+            "federation": {"rounds": "ten", "participation": 2.0},
+            "optimiser": {"lr": 1},
+            "run": 5,
+        }
+    )
+    keys = [line.split(":")[0] for line in lines]
+    assert sorted(keys) == sorted(
+        [
+            "optimiser",
+            "data.name",
+            "algorithm.mue",
+            "regulator.bta",
+            "regulator.beta",
+            "federation.rounds",
+            "federation.participation",
+            "run",
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("raw", "key", "suggestion"),
+    [
+        ({"algorithm": {"name": "fedprox", "mue": 1}}, "algorithm.mue", "'mu'"),
+        ({"data": {"name": "minst"}}, "data.name", "'mnist'"),
+        ({"data": {"name": "digit"}}, "data.name", "'digits'"),
+        ({"algorithm": {"name": "fedavgg"}}, "algorithm.name", "'fedavg'"),
+        ({"regulator": {"name": "egcr"}}, "regulator.name", "'ecgr'"),
+        ({"federation": {"round": 3}}, "federation.round", "'rounds'"),
+        ({"optimiser": {}}, "optimiser", "'optimizer'"),
+        ({"run": {"sed": 3}}, "run.sed", "'seed'"),
+        ({"model": {"name": "cnn", "widht": 2.0}}, "model.widht", "'width'"),
+        ({"schedule": {"name": "cosin"}}, "schedule.name", "'cosine'"),
+    ],
+)
+def test_an_unknown_key_or_name_comes_with_the_nearest_and_with_all_there_are(
+    raw: Raw, key: str, suggestion: str
+) -> None:
+    [line] = problems(raw)
+    assert line.startswith(f"{key}: ")
+    assert f"did you mean {suggestion}" in line
+    assert "There are: " in line
+
+
+def test_a_key_of_another_entry_says_whose_it_is() -> None:
+    [line] = problems({"algorithm": {"name": "fedavg", "mu": 0.1}})
+    assert line.startswith("algorithm.mu: ")
+    assert "fedprox" in line
+
+
+def test_a_model_does_not_take_what_the_data_decides() -> None:
+    assert [line.split(":")[0] for line in problems({"model": {"name": "cnn", "classes": 5}})] == ["model.classes"]
+
+
+@pytest.mark.parametrize("bad", [["digits"], {"a": 1}, 5, True, 1.5, None])
+@pytest.mark.parametrize("section", [name for name, section in SECTIONS.items() if section.table is not None])
+def test_a_name_that_is_not_text_is_a_config_error(section: str, bad: Any) -> None:
+    """TOML can give a list or a table where a name belongs; looking it up must not end in a TypeError."""
+    lines = problems({section: {"name": bad}})
+    assert any(line.startswith(f"{section}.name: ") for line in lines)
+    with pytest.raises(ConfigError):
+        load({}, {f"{section}.name": bad})
+
+
+@pytest.mark.parametrize("bad", [5, "text", [1], None, True])
+@pytest.mark.parametrize("section", sorted(SECTIONS))
+def test_a_section_that_is_not_a_table_is_a_config_error(section: str, bad: Any) -> None:
+    lines = problems({section: bad})
+    assert any(line.startswith(f"{section}: ") for line in lines)
+    with pytest.raises(ConfigError):
+        load({section: bad}, {f"{section}.name": "x"})
+
+
+def test_more_clients_than_samples_is_known_without_loading_anything() -> None:
+    [line] = problems({"partition": {"clients": 5000}})
+    assert line == "partition.clients: 5000 clients cannot share 1438 training samples"
+
+
+def test_a_long_value_is_shortened_and_stays_on_one_line() -> None:
+    [line] = problems({"federation": {"rounds": "x\n" * 5000}})
+    assert len(line) < 300
+    assert "\n" not in line
+
+
+# Overrides
+
+
+def test_choosing_another_name_drops_the_parameters_that_only_the_old_one_took() -> None:
+    raw = {"algorithm": {"name": "fedprox", "mu": 0.5}, "partition": {"name": "dirichlet", "alpha": 0.1, "clients": 4}}
+    changed = override(raw, {"algorithm.name": "fedavg", "partition.name": "iid"})
+    assert changed == {"algorithm": {"name": "fedavg"}, "partition": {"name": "iid", "clients": 4}}
+    assert raw["algorithm"] == {"name": "fedprox", "mu": 0.5}
+
+
+def test_a_parameter_set_by_hand_is_never_dropped_whatever_the_order() -> None:
+    for changes in (
+        {"algorithm.name": "fedprox", "algorithm.mu": 0.5},
+        {"algorithm.mu": 0.5, "algorithm.name": "fedprox"},
+    ):
+        assert override({}, changes) == {"algorithm": {"name": "fedprox", "mu": 0.5}}
+    wrong = override({"regulator": {"name": "ecgr"}}, {"regulator.beta": 0.5, "regulator.name": "none"})
+    assert [line.split(":")[0] for line in problems(wrong)] == ["regulator.beta"]
+
+
+def test_choosing_the_same_name_keeps_the_parameters() -> None:
+    raw = {"regulator": {"name": "ecgr", "beta": 0.7}}
+    assert override(raw, {"regulator.name": "ecgr"}) == raw
+
+
+def test_an_override_without_a_section_is_refused() -> None:
+    with pytest.raises(ConfigError, match=r"beta: keys look like section\.key"):
+        load({}, {"beta": 0.5})
+
+
+def test_replacing_gives_a_new_experiment_and_checks_it() -> None:
+    experiment = Experiment.from_dict({})
+    assert experiment.replace({"regulator.beta": 0.5}).regulator == ECGR(beta=0.5)
+    assert experiment.regulator == ECGR(beta=0.2)
+    with pytest.raises(ConfigError, match=r"regulator\.beta"):
+        experiment.replace({"regulator.beta": 2.0})
+
+
+# Files
+
+
+def test_a_file_gives_its_name_to_a_run_that_has_none(tmp_path: Path) -> None:
+    (tmp_path / "mine.toml").write_text('[regulator]\nname = "none"\n')
+    (tmp_path / "own.toml").write_text('[run]\nname = "given"\n')
+    assert load(tmp_path / "mine.toml").run.name == "mine"
+    assert load(tmp_path / "own.toml").run.name == "given"
+
+
+def test_a_file_whose_own_name_is_no_run_name_still_loads(tmp_path: Path) -> None:
+    """`my experiment (2).toml` is a fair name for a file; the user wrote no run.name that could be wrong."""
+    path = tmp_path / "my experiment (2).toml"
+    path.write_text('[regulator]\nname = "none"\n')
+    assert load(path).federation.rounds == 100
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[data\nname = 1", "not valid TOML"),
+        (b"a = \xff\xfe", "not valid TOML"),
+        (b"data = 1\ndata = 2", "not valid TOML"),
+        (b'[run]\nname = "a"\n' + b"#" * MAX_BYTES, "larger than"),
+        (b"x = " + b"[" * 100_000 + b"]" * 100_000, "nested too deeply|not valid TOML"),
+        (b"!!python/object/apply:os.system ['true']", "not valid TOML"),
+    ],
+)
+def test_a_file_that_is_not_a_config_is_refused_in_one_line(tmp_path: Path, content: bytes, reason: str) -> None:
+    path = tmp_path / "bad.toml"
+    path.write_bytes(content)
+    with pytest.raises(ConfigError, match=reason) as caught:
+        load(path)
+    assert all("\n" not in line and len(line) < 500 for line in caught.value.problems)
+
+
+def test_a_deeply_dotted_key_is_refused_before_it_is_parsed(tmp_path: Path) -> None:
+    """tomllib takes time in the square of a dotted key's depth: 20 kB take 1.2 s, the allowed 1 MB most of an hour."""
+    path = tmp_path / "dots.toml"
+    path.write_text("x" + ".x" * 10_000 + " = 1\n")
+    began = time.process_time()
+    with pytest.raises(ConfigError):
+        load(path)
+    assert time.process_time() - began < 0.5
+
+
+@pytest.mark.parametrize(("depth", "reason"), [(30, r"run\.a"), (40, "nested too deeply")])
+def test_deep_but_valid_nesting_is_refused(tmp_path: Path, depth: int, reason: str) -> None:
+    path = tmp_path / "deep.toml"
+    path.write_text("[run" + ".a" * depth + "]\nb = 1\n")
+    with pytest.raises(ConfigError, match=reason):
+        load(path)
+
+
+@pytest.mark.parametrize("source", ["quickstrat", "no/such/file.toml", "", "\x1b[31m", "."])
+def test_a_preset_or_file_that_does_not_exist_is_refused(source: str) -> None:
+    with pytest.raises(ConfigError, match="no preset or file"):
+        load(source)
+
+
+def test_the_nearest_preset_is_suggested() -> None:
+    with pytest.raises(ConfigError, match="did you mean 'quickstart'"):
+        load("quickstrat")
+
+
+@pytest.mark.parametrize("name", sorted(presets()))
+def test_every_preset_is_a_valid_experiment_of_its_own_name(name: str) -> None:
+    try:
+        experiment = load(name)
+    except ConfigError as error:
+        # A sweep's file holds a [grid], [[part]] tables or a base; anything else must load as it is.
+        assert [line.partition(": ")[2] for line in error.problems] == [
+            "this is a sweep, not one experiment; give it to `ecgr sweep`"
+        ]
+    else:
+        assert experiment.run.name == name.replace("/", "-")

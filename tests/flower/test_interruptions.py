@@ -1,0 +1,145 @@
+"""What a site remembers, what a server goes on from, and what happens when either is lost."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+from support.commands import rows_without_times
+from support.problems import offer, same_bits, small_net
+
+pytest.importorskip("flwr", reason="the flower extra is not installed")
+
+from flwr.app import Message
+
+from ecgr.errors import ConfigError, QuorumLost
+from ecgr.experiment.config import Experiment
+from ecgr.flower import Guard, MemoryGrid, server_app
+from ecgr.flower.apps.memory import Ticks
+from ecgr.flower.apps.server import failure_path
+from ecgr.flower.apps.sitestate import GENERATIONS, SiteState
+from ecgr.runs.record import RunRecord
+from support.federations import experiment, federate, grid
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, net=small_net)
+
+
+class Crash(BaseException):
+    """The ServerApp's process dies."""
+
+
+class Mortal(MemoryGrid):
+    """A Grid on which the server dies when it sends the orders of a round, or just after they were answered."""
+
+    deadly = ""
+    answered = False
+
+    def push_messages(self, messages: Sequence[Message]) -> Sequence[str]:  # type: ignore[override]
+        dies = messages[0].metadata.group_id == self.deadly
+        if dies and not self.answered:
+            raise Crash
+        identifiers = list(super().push_messages(messages))
+        if dies:
+            raise Crash
+        return identifiers
+
+
+def dying(chosen: Experiment, root: Path, group: str, answered: bool) -> Mortal:
+    mortal = grid(chosen, root)
+    mortal.__class__ = Mortal
+    assert isinstance(mortal, Mortal)
+    mortal.deadly, mortal.answered = group, answered
+    return mortal
+
+
+@pytest.mark.parametrize(("group", "answered"), [("1.1", False), ("2.1", False), ("2.1", True), ("3.1", True)])
+def test_a_server_that_dies_goes_on_to_the_same_bits(group: str, answered: bool, tmp_path: Path) -> None:
+    """Sites that had already answered the lost round have moved on by a round, and are taken back."""
+    chosen = experiment("scaffold")
+    federate(chosen, tmp_path / "whole" / "run")
+    root, out = tmp_path / "broken" / "sites", tmp_path / "broken" / "run"
+    with pytest.raises(Crash):
+        dying(chosen, root, group, answered).serve(server_app(chosen, out, clock=Ticks()))
+    grid(chosen, root).serve(server_app(chosen, out, clock=Ticks()))
+    assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole" / "run" / "model.safetensors").read_bytes()
+    assert rows_without_times(out) == rows_without_times(tmp_path / "whole" / "run")
+
+
+def test_a_server_started_after_the_end_changes_nothing(tmp_path: Path) -> None:
+    chosen = experiment("fedavg")
+    federate(chosen, tmp_path / "run")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    federate(chosen, tmp_path / "run")
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def test_a_lost_client_state_is_recovered_from_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    chosen = experiment("scaffold", changes={"federation.participation": 1.0})
+
+    def forgetful(node: int, order: Message, reply: Message) -> Sequence[Message]:
+        if node == 1 and order.metadata.group_id == "1.1":
+            for path in (tmp_path / "sites" / "site-1").rglob("*.state"):
+                path.write_bytes(path.read_bytes()[:-1])
+        return [reply]
+
+    record = federate(chosen, tmp_path / "run", tamper=forgetful)
+    assert [[c["client"] for c in row["clients"] if "state_lost" in c] for row in record.rounds] == [[], [1], []]
+    assert "altered or cut short; starting again from none" in caplog.text
+
+
+def test_client_states_stay_at_the_site(tmp_path: Path) -> None:
+    federate(experiment("scaffold"), tmp_path / "run")
+    assert list((tmp_path / "sites").rglob("*.state"))
+    assert not list((tmp_path / "run").rglob("*.state"))
+
+
+def test_a_site_state_comes_back_bit_for_bit_or_not_at_all(tmp_path: Path) -> None:
+    states = SiteState.at(tmp_path, "run", 3)
+    value = {"control": torch.tensor([0.1, -0.0, float("nan")])}
+    for index in range(7):
+        states.save(index, value)
+    kept = sorted(states.directory.iterdir())
+    assert len(kept) == GENERATIONS
+    loaded = states.load(6)
+    assert loaded is not None
+    assert same_bits(loaded["control"], value["control"])
+    for position in range(0, kept[-1].stat().st_size, 7):
+        content = bytearray(kept[-1].read_bytes())
+        content[position] ^= 1
+        kept[-2].write_bytes(content)
+        assert states.load(5) is None
+    kept[-2].write_bytes(b"")
+    assert states.load(5) is None
+    assert states.load(99) is None
+
+
+def test_a_lost_quorum_is_told_to_whoever_looks_after_the_server(tmp_path: Path) -> None:
+    chosen = experiment("fedavg")
+    with pytest.raises(QuorumLost):
+        federate(chosen, tmp_path / "run", tamper=lambda node, order, reply: [])
+    assert '"code": 6' in failure_path(tmp_path / "run").read_text()
+    record = federate(chosen, tmp_path / "run")
+    assert record.finished
+    assert not failure_path(tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("changes", "line"),
+    [
+        ({"run.diagnostics": True}, "run.diagnostics"),
+        ({"run.step_control": "match_plain"}, "run.step_control"),
+    ],
+)
+def test_what_only_the_simulator_can_do_is_refused(changes: dict[str, object], line: str, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=line):
+        federate(experiment("fedavg", changes=changes), tmp_path / "run")
+    assert not RunRecord.is_run(tmp_path / "run")
+
+
+def test_more_clients_cannot_be_needed_than_take_part(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="min_clients: 4 are needed, but only 3 take part"):
+        federate(experiment("fedavg"), tmp_path / "run", guard=Guard(min_clients=4))

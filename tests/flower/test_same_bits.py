@@ -1,0 +1,41 @@
+"""The Flower apps and `ecgr run` give the same bits and the same record."""
+
+from pathlib import Path
+
+import pytest
+
+pytest.importorskip("flwr", reason="the flower extra is not installed")
+
+from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import run
+from support.commands import rows_without_times
+from support.federations import CLIENTS, experiment, federate
+from support.problems import offer, small_net
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, net=small_net)
+
+
+@pytest.mark.parametrize("regulator", ["none", "ecgr"])
+@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadam"])
+def test_a_federation_gives_the_weights_and_the_record_of_a_run(algorithm: str, regulator: str, tmp_path: Path) -> None:
+    chosen = experiment(algorithm, regulator)
+    run(chosen, tmp_path / "simulated")
+    record = federate(chosen, tmp_path / "federated")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("simulated", "federated")]
+    assert weights[0] == weights[1]
+    rows = rows_without_times(tmp_path / "federated")
+    assert rows == rows_without_times(tmp_path / "simulated")
+    assert [len(row["clients"]) for row in rows] == [CLIENTS - 1] * 3
+    assert record.kept() == RunRecord.open(tmp_path / "simulated").kept()
+    assert record.key == chosen.key()
+
+
+def test_who_answers_first_does_not_matter(tmp_path: Path) -> None:
+    chosen = experiment("scaffold")
+    federate(chosen, tmp_path / "a" / "run")
+    federate(chosen, tmp_path / "b" / "run", arrival=[3, 1, 0, 2])
+    weights = [(tmp_path / name / "run" / "model.safetensors").read_bytes() for name in "ab"]
+    assert weights[0] == weights[1]

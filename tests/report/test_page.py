@@ -1,0 +1,312 @@
+"""The page says what the records say, whatever they hold, and nothing on it comes from elsewhere."""
+
+import base64
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from collections import Counter
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ecgr.analysis.collect import find_runs, summarise
+from ecgr.analysis.comparison import compare
+from ecgr.errors import DataError, EnvironmentFault
+from ecgr.report import presentation
+from ecgr.report.page.html import render, write_report
+from ecgr.runs.record import RunRecord
+from support.hostile import HOSTILE, harmless, shown
+from support.runs import write_comparison_runs, write_run
+
+MEGABYTE = 1_000_000
+
+
+class Page(HTMLParser):
+    """What a browser would see, near enough: elements, their attributes' names, and the text between."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.elements: Counter[tuple[str, tuple[str, ...]]] = Counter()
+        self.links: list[str] = []
+        self.texts: list[str] = []
+        self.scripts: list[str] = []
+        self.styles: list[str] = []
+        self.policy = ""
+        self._inside = ""
+        self.feed(html)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.elements[tag, tuple(name for name, _ in attrs)] += 1
+        values = {name: value or "" for name, value in attrs}
+        self.links += [value for name, value in values.items() if name in ("href", "src", "action", "data")]
+        if values.get("http-equiv") == "Content-Security-Policy":
+            self.policy = values["content"]
+        self._inside = tag
+
+    def handle_endtag(self, tag: str) -> None:
+        self._inside = ""
+
+    def handle_data(self, data: str) -> None:
+        where = {"script": self.scripts, "style": self.styles}.get(self._inside, self.texts)
+        where.append(data)
+
+    @property
+    def text(self) -> str:
+        return "\n".join(self.texts)
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """The page's own data, as its scripts read it."""
+        content: dict[str, Any] = json.loads(self.scripts[0])
+        return content
+
+
+def page(records: list[RunRecord]) -> Page:
+    return Page(render(records))
+
+
+@pytest.mark.parametrize(("seeds", "gain", "verdict"), [(10, 0.1, "better"), (3, 0.0, "no difference shown")])
+def test_the_answer_is_that_of_the_comparison(tmp_path: Path, seeds: int, gain: float, verdict: str) -> None:
+    records = write_comparison_runs(tmp_path, seeds=seeds, gain=gain)
+    pair = presentation.to_json(compare(summarise(records)))["pairs"][0]
+    told = page(records)
+    assert pair["verdict"] == verdict
+    assert pair["sentence"] in told.texts
+    assert verdict in told.texts
+    drawn = told.data["pairs"][0]
+    exact = pair["metrics"]["last5"]
+    assert drawn["seeds"] == pair["seeds"]
+    assert drawn["differences"] == pytest.approx([100 * value for value in exact["differences"]], rel=1e-4)
+    assert [drawn["mean"], *drawn["interval"]] == pytest.approx(
+        [100 * value for value in (exact["mean_difference"], *exact["interval"])], rel=1e-4
+    )
+
+
+def test_each_algorithm_gets_its_sentence(tmp_path: Path) -> None:
+    records = [
+        record
+        for algorithm in ("fedavg", "scaffold")
+        for record in write_comparison_runs(tmp_path / algorithm, algorithm=algorithm)
+    ]
+    told = page(records)
+    sentences = [pair["sentence"] for pair in presentation.to_json(compare(summarise(records)))["pairs"]]
+    assert len(sentences) == 2
+    assert all(sentence in told.texts for sentence in sentences)
+
+
+def test_step_maps_are_those_of_the_record(tmp_path: Path) -> None:
+    records = write_comparison_runs(tmp_path, seeds=2, steps=13)
+    maps = page(records).data["steps"]
+    assert [run["name"] for run in maps] == ["ecgr-0", "ecgr-1"]
+    for run in maps:
+        expected = {(e.round, e.client): e for e in RunRecord.open(tmp_path / run["name"]).kept()}
+        seen = 0
+        for own in run["clients"]:
+            bits = np.unpackbits(np.frombuffer(base64.b64decode(own["data"]), dtype=np.uint8))
+            cells = bits[: len(own["rounds"]) * own["columns"]].reshape(len(own["rounds"]), own["columns"])
+            for number, steps, row in zip(own["rounds"], own["steps"], cells, strict=True):
+                entry = expected[number, own["client"]]
+                assert steps == entry.steps
+                assert set(np.flatnonzero(row).tolist()) == set(entry.kept)
+                seen += 1
+        assert seen == len(expected)
+
+
+def test_curves_are_those_of_the_record(tmp_path: Path) -> None:
+    records = write_comparison_runs(tmp_path, seeds=1)
+    for arm, record in zip(page(records).data["groups"][0]["arms"], records, strict=True):
+        (run,) = arm["runs"]
+        assert run["rounds"] == [row["round"] for row in record.rounds]
+        for name in ("accuracy", "loss", "train_loss"):
+            assert run[name] == pytest.approx([row[name] for row in record.rounds], rel=1e-4)
+
+
+def test_forty_runs_of_a_hundred_rounds_and_ten_clients_stay_small(tmp_path: Path) -> None:
+    for algorithm in ("fedavg", "fedprox", "fednova", "scaffold"):
+        write_comparison_runs(
+            tmp_path / algorithm,
+            seeds=5,
+            algorithm=algorithm,
+            rounds=100,
+            clients=10,
+            steps=50,
+            diagnostics={f"quantity_{i}": np.pi * i for i in range(32)},
+        )
+    path = write_report(find_runs([tmp_path]), tmp_path / "report.html")
+    assert path.stat().st_size < 7 * MEGABYTE
+
+
+def test_nothing_comes_from_elsewhere(tmp_path: Path) -> None:
+    told = page(write_comparison_runs(tmp_path))
+    assert all(link.startswith("#") for link in told.links)
+    data, plotly, script = told.scripts
+    assert "plotly.js v" in plotly[:200]
+    assert not re.search(r"https?:|//[a-z]", data)
+    assert not re.search(r"https?:|fetch|XMLHttpRequest|import\(|innerHTML|eval\(", script)
+    assert not re.search(r"url\(|@import", "".join(told.styles))
+
+
+def test_the_policy_allows_what_is_on_the_page_alone(tmp_path: Path) -> None:
+    told = page(write_comparison_runs(tmp_path, seeds=1))
+    directives = dict(part.strip().split(" ", 1) for part in told.policy.split(";"))
+    _, *scripts = told.scripts
+
+    def hashes(texts: list[str]) -> set[str]:
+        return {f"'sha256-{base64.b64encode(hashlib.sha256(t.encode()).digest()).decode()}'" for t in texts}
+
+    assert directives["default-src"] == "'none'"
+    assert set(directives["script-src"].split()) == hashes(scripts)
+    assert set(directives["style-src"].split()) == hashes([*told.styles, ""])
+    assert "unsafe-eval" not in told.policy
+    assert [name for name, value in directives.items() if "unsafe-inline" in value] == ["style-src-attr"]
+
+
+def hostile_runs(directory: Path, names: list[str]) -> list[RunRecord]:
+    """Runs whose every free text is one of ``names``."""
+    return [
+        write_run(
+            directory / f"{regulator}-{number}",
+            regulator=regulator,
+            seed=number,
+            rounds=2 if number else len(names),
+            name=names[number],
+            classes=names,
+            notes=[names[number]],
+            reasons=names[number : number + 2] if number else names,
+            diagnostics={names[number]: 1.0},
+            data=names[number],
+            config={"model": {"name": names[number]}, "partition": {names[number]: names[number]}},
+        )
+        for number in range(len(names))
+        for regulator in ("none", "ecgr")
+    ]
+
+
+def test_hostile_names_are_text(tmp_path: Path) -> None:
+    assert len(HOSTILE) == 40
+    hostile = page(hostile_runs(tmp_path / "hostile", list(HOSTILE)))
+    plain = page(hostile_runs(tmp_path / "plain", [harmless(number) for number in range(40)]))
+    assert hostile.elements == plain.elements
+    for number in range(40):
+        assert shown(number) in hostile.text
+        assert harmless(number) in plain.text
+    assert len(hostile.scripts) == len(plain.scripts) == 3
+
+
+def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
+    records = write_comparison_runs(tmp_path)
+    assert render(records) == render([RunRecord.open(record.directory) for record in records])
+
+
+def test_a_run_that_is_still_going_is_drawn_named_and_not_counted(tmp_path: Path) -> None:
+    records = write_comparison_runs(tmp_path, seeds=2)
+    going = write_run(tmp_path / "ecgr-2", seed=2, rounds=3, planned=6, finished=False)
+    (going.directory / ".holder").write_text(f"{os.getpid()}\n")
+    told = page([*records, going])
+    assert "1 run is still going (ecgr-2, 3 of 6 rounds). Drawn in the curves, not counted." in told.text
+    assert told.data["pairs"][0]["seeds"] == [0, 1]
+    assert [run["state"] for run in told.data["groups"][0]["arms"][1]["runs"]] == [
+        "finished",
+        "finished",
+        "still going",
+    ]
+
+
+def test_an_interrupted_run_is_called_that(tmp_path: Path) -> None:
+    record = write_run(tmp_path / "a", rounds=2, planned=6, finished=False)
+    (record.directory / ".holder").write_text("not a process\n")
+    told = page([record])
+    assert "1 run is interrupted (a, 2 of 6 rounds)" in told.text
+    assert "No run is finished, so nothing is compared yet." in told.texts
+    assert "fedavg, ecgr: stands at" in told.text
+
+
+def test_a_run_before_its_first_round(tmp_path: Path) -> None:
+    assert "fedavg, ecgr: no round yet." in page([write_run(tmp_path / "a", rounds=0, planned=6, finished=False)]).texts
+
+
+def test_runs_of_different_data_sets_are_grouped_and_warned_about(tmp_path: Path) -> None:
+    records = [
+        record
+        for data in ("digits", "mnist")
+        for record in write_comparison_runs(tmp_path / data, data=data, config={"run": {"name": data}})
+    ]
+    told = page(records)
+    assert "These runs are of different data sets (digits, mnist)." in told.text
+    assert [group["label"] for group in told.data["groups"]] == [
+        "fedavg (data.name=digits)",
+        "fedavg (data.name=mnist)",
+    ]
+    assert len(told.data["pairs"]) == 2
+
+
+def test_files_that_changed_between_runs_are_warned_about(tmp_path: Path) -> None:
+    records = [write_run(tmp_path / digest, seed=seed, digest=digest) for seed, digest in enumerate(("a", "b"))]
+    assert "The files of digits are not the same in all runs" in page(records).text
+
+
+@pytest.mark.parametrize(("regulator", "missing"), [("ecgr", "finished baseline (none)"), ("none", "regulated run")])
+def test_without_a_pair_the_page_says_what_there_is(tmp_path: Path, regulator: str, missing: str) -> None:
+    told = page([write_run(tmp_path / "a", regulator=regulator)])
+    assert f"fedavg, {regulator}: ended at" in told.text
+    assert f"There is no {missing} to compare with" in told.text
+    assert "Did regulation help?" not in told.text
+
+
+def test_notes_rejected_updates_and_diagnostics_are_shown(tmp_path: Path) -> None:
+    diagnostics = {"cos_v_mu": 0.25, "held": True, "nothing": None, "name": "text"}
+    record = write_run(tmp_path / "a", notes=["two files were odd"], reasons=["not finite"], diagnostics=diagnostics)
+    told = page([record])
+    assert "two files were odd (1 run)" in told.texts
+    assert "Rejected updates: 1" in told.texts
+    assert "not finite" in told.texts
+    names = {entry["name"]: entry["arms"][0]["mean"][0] for entry in told.data["diagnostics"][0]}
+    assert names == {"cos_v_mu": 0.25, "held": 1.0}
+
+
+def test_the_overhead_is_that_of_the_medians(tmp_path: Path) -> None:
+    records = write_comparison_runs(tmp_path, seeds=1)
+    medians = [np.median([row["seconds"] for row in record.rounds]) for record in records]
+    assert f"{100 * (medians[1] / medians[0] - 1):+.1f} %" in page(records).text
+
+
+def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
+    record = write_run(tmp_path / "a")
+    assert render([record, RunRecord.open(tmp_path / "." / "a")]) == render([record])
+
+
+def test_no_runs_are_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no run in or below it"):
+        write_report(find_runs([tmp_path]), tmp_path / "report.html")
+    with pytest.raises(DataError, match="nothing to report"):
+        write_report([], tmp_path / "report.html")
+
+
+def test_without_the_extra_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(EnvironmentFault, match=r"pip install 'ecgr\[report\]'"):
+        render([write_run(tmp_path / "a")])
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(EnvironmentFault, match="cannot write"):
+        write_report([write_run(tmp_path / "a")], tmp_path / "file" / "report.html")
+
+
+def test_reports_need_no_torch(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from ecgr.analysis.collect import find_runs\n"
+        "from ecgr.report.page.html import write_report\n"
+        f"write_report(find_runs([{str(tmp_path)!r}]), Path({str(tmp_path / 'r.html')!r}))\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -1,0 +1,108 @@
+"""Figures and table for a paper, and the two commands."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from ecgr.analysis.arms import grouped, read_runs
+from ecgr.analysis.collect import find_runs
+from ecgr.cli.reporting import figures_command, report_command
+from ecgr.errors import DataError
+from ecgr.report.figures.panels import ablations, curve_panels
+from ecgr.report.figures.table import latex
+from ecgr.report.figures.write import write_figures
+from support.hostile import HOSTILE
+from support.runs import write_comparison_runs, write_run
+
+app = typer.Typer()
+app.command("report")(report_command)
+app.command("figures")(figures_command)
+
+
+def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
+    written = write_figures(write_comparison_runs(tmp_path / "runs"), tmp_path / "figures")
+    names = {path.name for path in written}
+    for name in ("accuracy", "kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"):
+        assert {f"{name}-{w}-column.{form}" for w in ("one", "two") for form in ("pdf", "png")} <= names
+    assert {"table.csv", "table.tex"} <= names
+    for path in written:
+        start = {".pdf": b"%PDF", ".png": b"\x89PNG"}.get(path.suffix, b"")
+        assert path.read_bytes().startswith(start)
+
+
+def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
+    records = [write_run(tmp_path / "a", rounds=2, steps=4, clients=2)]
+    first, second = (write_figures(records, tmp_path / name) for name in ("x", "y"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_the_table_says_what_the_comparison_says(tmp_path: Path) -> None:
+    write_figures(write_comparison_runs(tmp_path / "runs", seeds=6, gain=0.1), tmp_path)
+    base, regulated = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert base["difference"] == ""
+    assert float(regulated["difference"]) == pytest.approx(float(regulated["last5"]) - float(base["last5"]))
+    assert regulated["verdict"] == "better"
+    text = (tmp_path / "table.tex").read_text()
+    assert f"${100 * float(regulated['difference']):+.2f}$" in text
+    assert text.count(r"\\") == 3
+
+
+def test_an_ablation_has_a_panel_for_each_value(tmp_path: Path) -> None:
+    for rate in (0.1, 0.01):
+        for beta in (0.0, 0.5):
+            place = tmp_path / f"{rate}-{beta}"
+            config = {"optimizer": {"lr": rate}, "regulator": {"beta": beta}}
+            write_run(place / "ecgr", config=config)
+            if beta:
+                write_run(place / "none", regulator="none", config={"optimizer": {"lr": rate}})
+    panels = ablations(grouped(read_runs(find_runs([tmp_path]))))
+    assert {key: [panel.label for panel in each] for key, each in panels.items()} == {
+        "optimizer.lr": ["optimizer.lr = 0.01", "optimizer.lr = 0.1"],
+        "regulator.beta": ["regulator.beta = 0.0", "regulator.beta = 0.5"],
+    }
+    for panel in panels["regulator.beta"]:
+        assert [arm.regulator.partition("(")[0] for arm in panel.arms] == ["none", "ecgr"]
+        assert len({arm.setting for arm in panel.arms}) == 1
+    figure = Figure(figsize=(3, 3))
+    curve_panels(figure, panels["regulator.beta"])
+    assert [ax.get_title() for ax in figure.axes] == ["regulator.beta = 0.0", "regulator.beta = 0.5"]
+    assert all(len(ax.lines) == 2 for ax in figure.axes)
+
+
+def test_hostile_names_are_drawn_and_set_as_text(tmp_path: Path) -> None:
+    odd = HOSTILE[-8:] + HOSTILE[22:24]
+    for number, name in enumerate(odd):
+        config = {"algorithm": {"name": name}}
+        write_run(tmp_path / str(number), rounds=1, clients=1, steps=2, regulator="none", config=config)
+    write_figures(find_runs([tmp_path]), tmp_path / "figures")
+    rows = (tmp_path / "figures" / "table.tex").read_text().split("\\midrule\n")[1].splitlines()
+    assert len(rows) == len(odd) + 2
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_latex_leaves_no_character_that_does_something(name: str) -> None:
+    text = re.sub(r"\\(text[a-z]+\{\}|[&%$#_{}])", "", latex(name))
+    assert not set(text) & set("\\&%$#_{}~^\n")
+
+
+def test_nothing_to_draw_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no run has finished a round"):
+        write_figures([write_run(tmp_path / "a", rounds=0, planned=3, finished=False)], tmp_path / "figures")
+
+
+def test_the_commands_write_beside_the_runs_and_say_where(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", rounds=2, clients=2, steps=3)
+    told = CliRunner().invoke(app, ["report", str(tmp_path)], catch_exceptions=False)
+    assert Path(told.output.strip()) == tmp_path / "report.html"
+    assert (tmp_path / "report.html").is_file()
+    page = tmp_path / "new" / "page.html"
+    CliRunner().invoke(app, ["report", str(tmp_path / "a"), "-o", str(page)], catch_exceptions=False)
+    assert page.is_file()
+    told = CliRunner().invoke(app, ["figures", str(tmp_path / "a")], catch_exceptions=False)
+    assert told.output.strip().endswith(str(tmp_path / "a" / "figures"))
+    assert (tmp_path / "a" / "figures" / "table.tex").is_file()

@@ -1,0 +1,60 @@
+"""Binned maps keep the shares they stand for, and chance is what random choices do."""
+
+import base64
+
+import numpy as np
+import pytest
+
+from ecgr.report.page.step_maps import ABSENT, LEVELS, binned_array, kept_array, late_curve, step_maps
+from ecgr.simulation.kept import Kept
+
+
+def random_entries(rounds: int, clients: int, steps: int, seed: int = 0) -> list[Kept]:
+    rng = np.random.default_rng(seed)
+    return [
+        Kept(r, c, steps, tuple(rng.choice(steps, size=max(1, steps // 2), replace=False).tolist()))
+        for r in range(1, rounds + 1)
+        for c in range(clients)
+    ]
+
+
+def test_large_maps_are_binned_into_the_budget() -> None:
+    runs = {name: random_entries(rounds=150, clients=4, steps=130, seed=i) for i, name in enumerate("ab")}
+    maps = step_maps(runs, budget=8000)
+    assert sum(len(base64.b64decode(own["data"])) for each in maps.values() for own in each) <= 8000
+    (first, *_) = maps["a"]
+    side = first["columns"]
+    assert first["kind"] == "shares"
+    shares = np.frombuffer(base64.b64decode(first["data"]), dtype=np.uint8).reshape(-1, side) / LEVELS
+    exact = kept_array([entry for entry in runs["a"] if entry.client == 0])
+    assert shares == pytest.approx(binned_array(exact, side), abs=1 / LEVELS)
+    assert first["rounds"][0] == 1
+    assert first["rounds"] == sorted(set(first["rounds"]))
+
+
+def test_runs_that_would_be_too_coarse_are_left_out() -> None:
+    runs = {str(i): random_entries(rounds=60, clients=5, steps=200) for i in range(6)}
+    assert list(step_maps(runs, budget=2 * 5 * 24 * 24)) == ["0", "1"]
+
+
+def test_cells_without_a_step_are_absent() -> None:
+    entries = [Kept(1, 0, 40, (0,)), Kept(2, 0, 20, (1,))]
+    (own,) = step_maps({"a": entries}, budget=9)["a"]
+    assert own["columns"] == 3
+    assert [level == ABSENT for level in base64.b64decode(own["data"])] == 5 * [False] + [True]
+    assert np.isnan(kept_array(entries)[1, 20:]).all()
+
+
+def test_binning_keeps_the_mean() -> None:
+    array = kept_array(random_entries(rounds=64, clients=1, steps=32))
+    assert binned_array(array, 16).mean() == pytest.approx(array.mean())
+
+
+def test_a_random_choice_lies_in_its_band() -> None:
+    curve = late_curve(random_entries(rounds=2000, clients=3, steps=21))
+    inside = [
+        low <= mean <= high
+        for mean, low, high in zip(curve["mean"], curve["chance_low"], curve["chance_high"], strict=True)
+    ]
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.015)
+    assert np.mean(curve["mean"]) == pytest.approx(0.5, abs=0.005)

@@ -1,0 +1,64 @@
+"""Estimates of time: from one client and one shard to a round, and from rounds to a sweep."""
+
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from ecgr.cli.estimating import list_plans
+from ecgr.experiment.config import load
+from ecgr.experiment.dealing import chosen_share, deal
+from ecgr.runs.calibration import calibrate, seconds_per_round
+from ecgr.runs.sweep import plan
+
+SMALL = {"federation.rounds": 3, "partition.clients": 4, "data.fraction": 0.2}
+
+
+def test_a_round_is_so_many_times_the_client_and_the_shard_that_were_measured() -> None:
+    """A clock that gives 2 s for the client and 3 s for the shard; digits has one shard of test images."""
+    experiment = load("quickstart", SMALL)
+    dataset = experiment.source.load()
+    sizes = deal(experiment, chosen_share(experiment, dataset)).sizes()
+    middle = sorted(sizes)[1:3]
+    ticks = iter((10.0, 12.0, 15.0))
+    seconds = seconds_per_round(experiment, dataset, lambda: next(ticks))
+    assert seconds in [pytest.approx(2 * sum(sizes) / size + 3) for size in middle]
+
+
+def test_each_kind_of_run_is_measured_once() -> None:
+    kinds: list[str] = []
+    ticks = count()
+    experiments = [
+        load("quickstart", {**SMALL, "run.seed": seed, "regulator.name": regulator})
+        for regulator in ("none", "ecgr")
+        for seed in (0, 1)
+    ]
+    measured = calibrate(experiments, kinds.append, lambda: float(next(ticks)))
+    assert kinds == ["digits, fedavg, none", "digits, fedavg, ecgr"]
+    assert set(measured) == {experiment.key() for experiment in experiments}
+    assert all(seconds > 0 for seconds in measured.values())
+
+
+def test_a_dry_run_shows_the_time_of_each_run_and_of_the_whole(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """10 s a round: 30 s a run; two runs on two processes take as long as one, three take 45 s."""
+    monkeypatch.setattr("ecgr.runs.calibration.seconds_per_round", lambda *_: 10.0)
+    experiments = [load("quickstart", {**SMALL, "run.seed": seed}) for seed in range(3)]
+    list_plans(plan(experiments[:2], tmp_path), workers=2)
+    assert "about 30 s with 2 processes" in capsys.readouterr().out
+    list_plans(plan(experiments, tmp_path), workers=2)
+    shown = capsys.readouterr().out
+    assert "3 runs, 3 to do" in shown
+    assert "about 45 s with 2 processes" in shown
+    assert shown.count("0 rounds done  about 30 s") == 3
+
+
+def test_without_the_data_the_runs_are_listed_and_a_line_says_why_there_is_no_estimate(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    list_plans(plan([load("paper/mnist", {"data.root": str(tmp_path)})], tmp_path / "out"), workers=1)
+    shown = capsys.readouterr()
+    assert "1 runs, 1 to do" in shown.out
+    assert "about" not in shown.out
+    assert "no estimate of the time: mnist" in shown.err

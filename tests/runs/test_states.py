@@ -1,0 +1,155 @@
+"""Clients' states on disk: old indices stay valid, damage is noticed, files go when nobody needs them."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+import ecgr
+from ecgr.component import State
+from ecgr.errors import EnvironmentFault, IntegrityError
+from ecgr.runs.checkpoint import CLIENTS, load_checkpoint, save_checkpoint
+from ecgr.runs.record import Position
+from ecgr.runs.states import StatesOnDisk
+from ecgr.simulation.rounds import Snapshot
+from ecgr.simulation.states import StatesInMemory
+from support.problems import same_bits
+
+POSITION = Position(0, "")
+
+
+def state(value: float) -> State:
+    return {"control": torch.full((5,), value)}
+
+
+def names(directory: Path) -> list[str]:
+    return sorted(path.name for path in directory.iterdir()) if directory.exists() else []
+
+
+def snapshot(rounds: int, clients: StatesOnDisk) -> Snapshot:
+    return Snapshot(rounds, torch.full((5,), float(rounds)), {}, {}, clients)
+
+
+def test_a_state_comes_back_and_an_older_index_stays_valid(tmp_path: Path) -> None:
+    empty = StatesOnDisk(tmp_path / "s")
+    first = empty.updated(1, {3: state(1.0), 8: state(2.0)})
+    second = first.updated(2, {3: state(5.0)})
+    assert (list(empty), list(first), list(second)) == ([], [3, 8], [3, 8])
+    assert same_bits(second[3]["control"], state(5.0)["control"])
+    assert same_bits(second[8]["control"], state(2.0)["control"])
+    assert same_bits(first[3]["control"], state(1.0)["control"])
+    assert second.get(4) is None
+    assert 8 in second
+    assert 4 not in second
+
+
+def test_nothing_to_remember_costs_nothing(tmp_path: Path) -> None:
+    states = StatesOnDisk(tmp_path / "s")
+    assert states.updated(1, {}) is states
+    save_checkpoint(tmp_path / "c", snapshot(1, states), POSITION)
+    assert not (tmp_path / "s").exists()
+    assert StatesInMemory({1: state(1.0)}).updated(1, {2: state(2.0)}).keys() == {1, 2}
+
+
+def test_files_are_removed_once_no_checkpoint_needs_them(tmp_path: Path) -> None:
+    """Client 0 takes part in every round, client 1 in the first only; two generations are kept."""
+    directory = tmp_path / "c"
+    states = StatesOnDisk(directory / CLIENTS).updated(1, {0: state(1.0), 1: state(9.0)})
+    save_checkpoint(directory, snapshot(1, states), POSITION)
+    for rounds in range(2, 7):
+        states = states.updated(rounds, {0: state(float(rounds))})
+        save_checkpoint(directory, snapshot(rounds, states), POSITION)
+    assert names(directory / CLIENTS) == [
+        "client-0000000.round-0000005.safetensors",
+        "client-0000000.round-0000006.safetensors",
+        "client-0000001.round-0000001.safetensors",
+    ]
+
+
+def test_what_a_killed_process_left_is_swept_and_the_rest_goes_in_its_time(tmp_path: Path) -> None:
+    directory = tmp_path / "c"
+    states = StatesOnDisk(directory / CLIENTS)
+    for rounds in (1, 2):
+        states = states.updated(rounds, {0: state(float(rounds))})
+        save_checkpoint(directory, snapshot(rounds, states), POSITION)
+    states.updated(3, {0: state(3.0)})  # and then it dies, before the checkpoint
+    (directory / CLIENTS / "client-0000007.round-0000003.tmp").write_bytes(b"half")
+    restored = load_checkpoint(directory)
+    assert restored is not None
+    assert names(directory / CLIENTS) == [f"client-0000000.round-000000{r}.safetensors" for r in (1, 2)]
+    clients = restored.snapshot.clients
+    assert isinstance(clients, StatesOnDisk)
+    for rounds in (3, 4):
+        clients = clients.updated(rounds, {0: state(float(rounds))})
+        save_checkpoint(directory, snapshot(rounds, clients), POSITION)
+    assert names(directory / CLIENTS) == [f"client-0000000.round-000000{r}.safetensors" for r in (3, 4)]
+
+
+@pytest.mark.parametrize("damage", ["altered", "missing"])
+def test_a_damaged_state_sends_the_run_back_one_checkpoint(tmp_path: Path, damage: str) -> None:
+    directory = tmp_path / "c"
+    states = StatesOnDisk(directory / CLIENTS)
+    for rounds in (1, 2):
+        states = states.updated(rounds, {0: state(float(rounds)), 5: state(0.5)} if rounds == 1 else {0: state(2.0)})
+        save_checkpoint(directory, snapshot(rounds, states), POSITION)
+    newest = directory / CLIENTS / "client-0000000.round-0000002.safetensors"
+    if damage == "altered":
+        content = bytearray(newest.read_bytes())
+        content[-1] ^= 1
+        newest.write_bytes(content)
+    else:
+        newest.unlink()
+    with pytest.raises(IntegrityError, match=r"client-0000000\.round-0000002"):
+        states[0]
+    restored = load_checkpoint(directory)
+    assert restored is not None
+    assert restored.snapshot.rounds == 1
+    assert "client-0000000.round-0000002" in restored.damaged[0]
+    assert same_bits(restored.snapshot.clients[0]["control"], state(1.0)["control"])
+
+
+def test_a_state_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
+    (tmp_path / "s").write_text("a file where a directory has to be")
+    with pytest.raises(EnvironmentFault, match=r"cannot write .*client-0000001"):
+        StatesOnDisk(tmp_path / "s").updated(1, {1: state(1.0)})
+
+
+def test_a_run_with_states_on_disk_has_the_bits_of_one_in_memory(tmp_path: Path) -> None:
+    """Few of many take part; interrupted after a round and resumed, in two processes."""
+    changes = {
+        "algorithm.name": "scaffold",
+        "partition.name": "iid",
+        "partition.clients": 12,
+        "partition.min_batches": 0,
+        "federation.participation": 0.25,
+        "federation.rounds": 5,
+    }
+    experiment = ecgr.load("quickstart", changes)
+    whole = ecgr.run(experiment, tmp_path / "whole")
+
+    class Stop(Exception):
+        """The interruption."""
+
+    def stop(row: object) -> None:
+        if isinstance(row, dict) and row["round"] == 3:
+            raise Stop
+
+    with pytest.raises(Stop):
+        ecgr.run(experiment, tmp_path / "parts", watch=stop)
+    parts = ecgr.run(experiment, tmp_path / "parts", workers=2, resume=True)
+    assert (tmp_path / "whole/model.safetensors").read_bytes() == (tmp_path / "parts/model.safetensors").read_bytes()
+    assert [row["loss"] for row in whole.rounds] == [row["loss"] for row in parts.rounds]
+    participants = {row["client"] for line in whole.rounds for row in line["clients"]}
+    files = names(tmp_path / "whole/checkpoint" / CLIENTS)
+    assert {int(name[7:14]) for name in files} == participants
+    assert len(files) <= len(participants) + 3
+
+
+def test_a_snapshot_in_memory_is_saved_as_before(tmp_path: Path) -> None:
+    kept = replace(snapshot(1, StatesOnDisk(tmp_path)), clients=StatesInMemory({2: state(4.0)}))
+    save_checkpoint(tmp_path / "c", kept, POSITION)
+    restored = load_checkpoint(tmp_path / "c")
+    assert restored is not None
+    assert isinstance(restored.snapshot.clients, dict)
+    assert same_bits(restored.snapshot.clients[2]["control"], state(4.0)["control"])

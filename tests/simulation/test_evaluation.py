@@ -1,0 +1,95 @@
+"""Accuracy, loss and per-client accuracy of the global model, by hand."""
+
+from dataclasses import replace
+from math import exp, log
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from ecgr import evaluation
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.evaluation import Score, shards, summarise
+from ecgr.simulation.rounds import evaluate, start
+from support.problems import blobs, dataset, flat, offer, one_pixel, problem, small_net, two_parameters
+
+
+@pytest.fixture
+def two(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Six white images: labels 0, 0, 0, 1, 1, 1; three clients holding {0: 3, 1: 0}, {0: 0, 1: 2}, {0: 0, 1: 1}."""
+    offer(monkeypatch, two=two_parameters)
+    return problem(one_pixel([255] * 6, [0, 0, 0, 1, 1, 1]), [[0, 1, 2], [3, 4], [5]], model={"name": "two"})
+
+
+def test_accuracy_and_loss_by_hand(two: Any) -> None:
+    """w = (1, -1), x = 1: class 0 always wins with probability s(2); half of the images are of class 0.
+
+    Loss: (3 * -log s(2) + 3 * -log(1 - s(2))) / 6. Clients: the first holds class 0 only, accuracy 1; the others 0.
+    """
+    snapshot = replace(start(two), params=flat(1, -1))
+    result = evaluate(two, SerialEngine(two), snapshot)
+    p = 1 / (1 + exp(-2))
+    assert result.accuracy == 0.5
+    assert result.loss == pytest.approx(-(log(p) + log(1 - p)) / 2, rel=1e-6)
+    assert result.by_client.tolist() == [1.0, 0.0, 0.0]
+
+
+def test_a_clients_accuracy_mixes_class_accuracies_by_its_label_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Class accuracies 1/2, 1, 0 (of 4, 2, 2 test images).
+
+    Client 0 holds 3 of class 0 and 1 of class 1: 3/4 * 1/2 + 1/4 * 1 = 0.625.  Client 1 holds class 2 alone: 0.
+    Client 2 holds one of each: (1/2 + 1 + 0) / 3 = 0.5.  Client 3 holds nothing: no number.
+    """
+    offer(monkeypatch, net=small_net)
+    labels = [0, 0, 0, 1, 2, 2, 0, 1, 2]
+    data = dataset(np.zeros((9, 1, 4, 4), dtype=np.uint8), labels, classes=3)
+    task = problem(data, [[0, 1, 2, 3], [4, 5], [6, 7, 8], []], model={"name": "net"}, partition={"empty": "skip"})
+    scores = [
+        Score(correct=np.array([1, 2, 0]), images=np.array([2, 2, 1]), loss=3.0),
+        Score(correct=np.array([1, 0, 0]), images=np.array([2, 0, 1]), loss=1.0),
+    ]
+    result = summarise(task, scores)
+    assert result.accuracy == 4 / 8
+    assert result.loss == 4.0 / 8
+    assert result.by_client[:3].tolist() == pytest.approx([0.625, 0.0, 0.5])
+    assert np.isnan(result.by_client[3])
+
+
+def test_a_class_without_test_images_counts_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test image of class 2. Client 0 (0 and 2) is judged by class 0, client 1 (2 alone) not at all."""
+    offer(monkeypatch, net=small_net)
+    data = dataset(np.zeros((4, 1, 4, 4), dtype=np.uint8), [0, 2, 2, 1], classes=3)
+    task = problem(data, [[0, 1], [2], [3]], model={"name": "net"})
+    result = summarise(task, [Score(np.array([3, 1, 0]), np.array([4, 4, 0]), 1.0)])
+    assert result.by_client[0] == 0.75
+    assert np.isnan(result.by_client[1])
+    assert result.by_client[2] == 0.25
+
+
+@pytest.mark.parametrize("size", [1, 7, 10, 24, 1000])
+def test_the_numbers_do_not_depend_on_the_size_of_a_shard(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    offer(monkeypatch, net=small_net)
+    task = problem(blobs(24), [range(12), range(12, 24)], model={"name": "net"})
+    snapshot, engine = start(task), SerialEngine(task)
+    whole = evaluate(task, engine, snapshot)
+    monkeypatch.setattr(evaluation, "SHARD", size)
+    jobs = list(shards(task, snapshot.params, snapshot.buffers))
+    assert [j.start for j in jobs] == list(range(0, 24, size))
+    assert sum(job.cost for job in jobs) == 24
+    pieces = evaluate(task, engine, snapshot)
+    assert pieces.accuracy == whole.accuracy
+    assert pieces.loss == pytest.approx(whole.loss, rel=1e-6)
+    assert pieces.by_client.tolist() == whole.by_client.tolist()
+
+
+def test_evaluation_uses_running_statistics_and_does_not_move_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, net=small_net)
+    task = problem(blobs(24), [range(24)], model={"name": "net"})
+    snapshot, engine = start(task), SerialEngine(task)
+    before = {name: b.clone() for name, b in snapshot.buffers.items()}
+    one = evaluate(task, engine, snapshot)
+    shifted = {**snapshot.buffers, "1.running_mean": snapshot.buffers["1.running_mean"] + 1.0}
+    other = evaluate(task, engine, replace(snapshot, buffers=shifted))
+    assert one.loss != other.loss
+    assert all(torch.equal(before[name], b) for name, b in snapshot.buffers.items())

@@ -1,0 +1,180 @@
+"""The process pool: results in order, deaths survived, failures passed on, nobody left behind."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from multiprocessing.connection import wait
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecgr.experiment.config import Experiment
+from ecgr.simulation.engines import SerialEngine, open_engine
+from ecgr.simulation.engines.pool import Lost, ProcessPool
+from ecgr.simulation.rounds import simulate, start
+from ecgr.simulation.workspace import prepare
+from support.jobs import Dies, Fails, Log, Square, Waits, open_workspace
+from support.problems import same_bits
+
+TESTS = Path(__file__).parents[2]
+
+pytestmark = pytest.mark.slow
+
+
+def running(pid: int) -> bool:
+    """Whether a process still does anything; one that has ended but that nobody has asked about does not."""
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+def answers_of(pool: ProcessPool[dict[str, int]], jobs: list[Any]) -> list[Any]:
+    """Every answer, and of squares the number alone."""
+    answers: list[Any] = list(pool.map(jobs))
+    return [answer[0] if isinstance(answer, tuple) else answer for answer in answers]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPool[dict[str, int]]]:
+    """Two workers for all tests that leave the pool as they found it."""
+    with ProcessPool(open_workspace, workers=2) as pool:
+        yield pool
+
+
+def test_results_come_in_the_order_of_the_jobs_whatever_they_cost(pool: ProcessPool[dict[str, int]]) -> None:
+    jobs = [Square(i, cost=(i * 7) % 5) for i in range(20)]
+    answers = [a for a in pool.map(jobs) if not isinstance(a, Lost)]
+    assert [square for square, _, _ in answers] == [i**2 for i in range(20)]
+    assert {pid for _, pid, _ in answers} <= set(pool.pids)
+    assert os.getpid() not in {pid for _, pid, _ in answers}
+
+
+def test_workers_keep_their_workspace_from_one_call_to_the_next(pool: ProcessPool[dict[str, int]]) -> None:
+    pids = pool.pids
+    before = sum(1 for _ in pool.map([Square(1), Square(2)]))
+    answers = [a for a in pool.map([Square(i) for i in range(6)]) if not isinstance(a, Lost)]
+    assert before == 2
+    assert pool.pids == pids
+    assert max(jobs for _, _, jobs in answers) > 3
+
+
+def test_no_jobs_give_no_results(pool: ProcessPool[dict[str, int]]) -> None:
+    assert list(pool.map([])) == []
+
+
+def test_one_worker_starts_the_most_expensive_jobs_first_and_survives_the_death_of_others(tmp_path: Path) -> None:
+    """With a single worker the order of execution is the order of cost; results still come in job order.
+
+    Then a job that dies once is done on the second attempt, one that dies twice is lost, and the rest go on.
+    """
+    with ProcessPool(open_workspace, workers=1) as pool:
+        log = tmp_path / "order"
+        assert list(pool.map([Log(i, cost, log) for i, cost in enumerate([2, 9, 1, 5])])) == [0, 1, 2, 3]
+        assert log.read_text().split() == ["1", "3", "0", "2"]
+        [first] = pool.pids
+        once, always = tmp_path / "once", tmp_path / "always"
+        lost = Lost("worker process ended with exit code -9, 2 times")
+        jobs = [Dies(once, times=1), Square(3), Dies(always, times=10), Square(4)]
+        assert answers_of(pool, jobs) == ["alive", 9, lost, 16]
+        assert once.stat().st_size == 2
+        assert always.stat().st_size == 2
+        assert pool.pids != [first]
+        [last] = pool.pids
+    assert not running(last)
+
+
+def answer_late(pool: ProcessPool[dict[str, int]], pipe: Path) -> None:
+    """Let the job that waits on ``pipe`` answer, and wait until the answer of any worker still at work has arrived."""
+    descriptor = os.open(pipe, os.O_RDWR)  # for reading too: never blocks, and keeps the byte until it is read
+    os.write(descriptor, b".")
+    busy = [worker.pipe for worker in pool._workers if worker.job is not None]
+    if busy:
+        wait(busy)
+    os.close(descriptor)
+
+
+def test_what_a_job_raises_is_raised_here(pool: ProcessPool[dict[str, int]]) -> None:
+    with pytest.raises(ArithmeticError, match="seven"):
+        answers_of(pool, [Square(1), Fails("seven")])
+
+
+def test_a_pool_can_be_used_again_after_a_job_has_raised(tmp_path: Path) -> None:
+    """One job is under way when another fails; its late answer must not be taken for an answer to the next call."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ProcessPool(open_workspace, workers=2) as pool:
+        with pytest.raises(ArithmeticError, match="seven"):
+            answers_of(pool, [Waits(pipe, cost=8), Fails("seven", cost=9)])
+        answer_late(pool, pipe)
+        answers = answers_of(pool, [Square(10), Square(11), Square(12)])
+    assert answers == [100, 121, 144]
+
+
+def test_a_call_that_is_not_read_to_its_end_does_not_disturb_the_next(tmp_path: Path) -> None:
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with ProcessPool(open_workspace, workers=2) as pool:
+        jobs: list[Any] = [Square(3, cost=9), Waits(pipe, cost=5)]
+        started: Any = pool.map(jobs)
+        first = next(started)
+        started.close()
+        answer_late(pool, pipe)
+        answers = answers_of(pool, [Square(10), Square(11), Square(12)])
+    assert first[0] == 9
+    assert answers == [100, 121, 144]
+
+
+@pytest.mark.parametrize("busy", [False, True], ids=["idle", "in the middle of a job"])
+def test_workers_end_when_their_parent_is_killed(tmp_path: Path, busy: bool) -> None:
+    """A job kills the pool's own process. The workers hold its standard output, so reading it ends when they have."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    jobs = f"NeverEnds(Path({str(pipe)!r})), KillsParent(pipe=Path({str(pipe)!r}))" if busy else "KillsParent()"
+    script = (
+        "from pathlib import Path\n"
+        "from ecgr.simulation.engines.pool import ProcessPool\n"
+        "from support.jobs import KillsParent, NeverEnds, open_workspace\n"
+        "if __name__ == '__main__':\n"
+        "    with ProcessPool(open_workspace, workers=2) as pool:\n"
+        "        print(*pool.pids, flush=True)\n"
+        f"        list(pool.map([{jobs}]))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(TESTS)},
+    )
+    assert done.returncode == -9
+    pids = [int(pid) for pid in done.stdout.split()]
+    assert len(pids) == 2
+    assert not any(running(pid) for pid in pids)
+
+
+def test_serial_and_pooled_engines_give_the_same_bits() -> None:
+    raw = {
+        "partition": {"clients": 4, "min_batches": 1},
+        "data": {"fraction": 0.2},
+        "algorithm": {"name": "scaffold"},
+        "federation": {"rounds": 2, "batch_size": 16},
+        "optimizer": {"lr": 0.02},
+    }
+    experiment = Experiment.from_dict(raw)
+    dataset = experiment.source.load()
+    problem = prepare(experiment, dataset)
+    serial = list(simulate(problem, SerialEngine(problem), start(problem)))
+    with open_engine(problem, workers=2) as engine:
+        pooled = list(simulate(problem, engine, start(problem)))
+    for a, b in zip(serial, pooled, strict=True):
+        assert same_bits(a.snapshot.params, b.snapshot.params)
+        assert same_bits(a.snapshot.server["control"], b.snapshot.server["control"])
+        assert a.kept == b.kept
+        assert a.row["loss"] == b.row["loss"]
+        for client, state in a.snapshot.clients.items():
+            assert same_bits(state["control"], b.snapshot.clients[client]["control"])

@@ -1,0 +1,456 @@
+"""Rounds: who takes part, what is averaged, what is never aggregated, and what is never extrapolated."""
+
+import random
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from ecgr.algorithms import ALGORITHMS, Population
+from ecgr.core.vectors import ParamSpec
+from ecgr.errors import EnvironmentFault, QuorumLost
+from ecgr.simulation.client import ClientJob, ClientResult, epoch_batches, nonfinite
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.engines.pool import Lost
+from ecgr.simulation.rounds import final_state, learning_rate, participants, play_round, simulate, start
+from ecgr.simulation.workspace import Problem, Workspace, batch_sizes, build_model
+from ecgr.tasks.data import DATASETS
+from ecgr.tasks.models import cnn
+from ecgr.tasks.partitioners import Partition
+from support.problems import Watching, blobs, offer, problem, same_bits, small_net, spoiled
+
+every_algorithm = pytest.mark.parametrize("name", sorted(ALGORITHMS))
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, net=small_net)
+
+
+def task(algorithm: str = "fedavg", **sections: Mapping[str, Any]) -> Problem:
+    settings: dict[str, Mapping[str, Any]] = {
+        "model": {"name": "net"},
+        "algorithm": {"name": algorithm},
+        "regulator": {"name": "ecgr"},
+        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
+        "federation": {"rounds": 3, "batch_size": 4},
+        **sections,
+    }
+    return problem(blobs(24), [range(10), range(10, 14), range(14, 21), range(21, 24)], **settings)
+
+
+# Statistics
+
+
+@pytest.mark.parametrize("regulator", ["none", "ecgr"])
+@every_algorithm
+def test_no_algorithm_extrapolates_a_running_statistic(name: str, regulator: str) -> None:
+    """After each of three rounds every statistic of the global model lies between the clients' smallest and largest.
+
+    Unequal clients (8, 1, 3 and 2 steps) are where FedNova's factor leaves [0, 1] if statistics pass through it.
+    """
+    task = problem(
+        blobs(56, side=16),
+        [range(32), range(32, 36), range(36, 48), range(48, 56)],
+        model={"name": "cnn", "width": 0.05},
+        algorithm={"name": name},
+        regulator={"name": regulator, **({"beta": 0.0} if regulator == "ecgr" else {})},
+        optimizer={"name": "sgd", "lr": 0.05, "momentum": 0.9},
+        federation={"rounds": 3, "batch_size": 4},
+    )
+    uploads: list[Mapping[str, Tensor]] = []
+
+    def look(result: ClientResult) -> ClientResult:
+        uploads.append(result.buffers)
+        return result
+
+    snapshot, engine = start(task), Watching(task, look)
+    names = {name for name, _ in cnn(width=0.05, classes=3, channels=1).named_buffers()}
+    for _ in range(3):
+        uploads.clear()
+        snapshot = play_round(task, engine, snapshot).snapshot
+        assert len(uploads) == 4
+        assert set(snapshot.buffers) == names
+        for key, merged in snapshot.buffers.items():
+            stack = torch.stack([buffers[key] for buffers in uploads])
+            assert (merged >= stack.amin(dim=0)).all(), key
+            assert (merged <= stack.amax(dim=0)).all(), key
+            if merged.is_floating_point():
+                weights = torch.tensor([32.0, 4.0, 12.0, 8.0]).view(-1, *[1] * merged.ndim)
+                assert torch.allclose(merged, (stack * weights).sum(dim=0) / 56, rtol=1e-5, atol=1e-6)
+            else:
+                assert int(merged) == int(stack.max())
+        assert all((v > 0).all() for k, v in snapshot.buffers.items() if k.endswith("running_var"))
+
+
+def test_as_weights_sends_statistics_through_the_algorithm_and_does_extrapolate() -> None:
+    """The published arithmetic, by name only: FedNova with 8 and 1 steps leaves the clients' range."""
+    settings: dict[str, Any] = {
+        "model": {"name": "net"},
+        "algorithm": {"name": "fednova"},
+        "regulator": {"name": "none"},
+        "federation": {"rounds": 1, "batch_size": 4},
+        "run": {"buffers": "as_weights"},
+    }
+    task = problem(blobs(36), [range(32), range(32, 36)], **settings)
+    spec = ParamSpec.of(build_model(task), buffers_as_weights=True)
+    ends: list[Tensor] = []
+    engine = Watching(task, lambda result: result)
+    before = start(task)
+    for client in (0, 1):
+        workspace = Workspace(task)
+        ClientJob(client, 0, 0.001, 1, before.params, before.buffers, {}, {}).run(workspace)
+        ends.append(workspace.spec.read(workspace.model))
+    after = play_round(task, engine, before).snapshot
+    merged = spec.named(after.params)["1.running_mean"]
+    clients = torch.stack([spec.named(end)["1.running_mean"] for end in ends])
+    inside = (merged >= clients.amin(dim=0)) & (merged <= clients.amax(dim=0))
+    assert not inside.all()
+    assert set(after.buffers) == {"1.num_batches_tracked"}
+
+
+# Updates that must not be used
+
+
+@every_algorithm
+@pytest.mark.parametrize("bad", [float("nan"), float("inf"), -float("inf")])
+def test_a_client_with_a_nonfinite_update_is_dropped_and_named(name: str, bad: float) -> None:
+    """The aggregate equals, to the bit, the one of the others alone; the spoiled client's own state stays as it was."""
+    problem = task(name)
+    snapshot = start(problem)
+
+    def spoil(result: ClientResult) -> ClientResult:
+        return spoiled(result, bad) if result.client == 2 else result
+
+    def lose(result: ClientResult) -> Any:
+        return Lost("gone") if result.client == 2 else result
+
+    outcome = play_round(problem, Watching(problem, spoil), snapshot)
+    without = play_round(problem, Watching(problem, lose), snapshot)
+    [refusal] = outcome.row["rejected"]
+    assert refusal["client"] == 2
+    assert "nonfinite: update holds 1 " in refusal["reason"]
+    assert [row["client"] for row in outcome.row["clients"]] == [0, 1, 3]
+    assert outcome.row["examples"] == 10 + 4 + 3
+    assert same_bits(outcome.snapshot.params, without.snapshot.params)
+    assert {e.client for e in outcome.kept} == {0, 1, 3}
+    for a, b in (
+        (outcome.snapshot.server, without.snapshot.server),
+        (outcome.snapshot.buffers, without.snapshot.buffers),
+    ):
+        assert all(same_bits(a[key], b[key]) for key in a)
+    assert 2 not in outcome.snapshot.clients
+    assert without.row["rejected"] == [{"client": 2, "reason": "lost: gone"}]
+
+
+def test_the_aggregate_without_a_dropped_client_is_that_of_the_algorithm_alone() -> None:
+    problem = task("fedavg")
+    snapshot = start(problem)
+    used: list[ClientResult] = []
+
+    def look(result: ClientResult) -> ClientResult:
+        if result.client == 2:
+            return spoiled(result)
+        used.append(result)
+        return result
+
+    outcome = play_round(problem, Watching(problem, look), snapshot)
+    params, _ = problem.experiment.algorithm.aggregate(
+        snapshot.params, snapshot.server, [r.contribution for r in used], Population(clients=4, examples=24)
+    )
+    assert same_bits(outcome.snapshot.params, params)
+
+
+@pytest.mark.parametrize("tensor", ["control_change", "1.running_var"])
+def test_any_nonfinite_tensor_of_an_upload_drops_the_client(tensor: str) -> None:
+    problem = task("scaffold")
+
+    def spoil(result: ClientResult) -> ClientResult:
+        if result.client != 1:
+            return result
+        if tensor in result.contribution.payload:
+            return spoiled(result, name=tensor)
+        broken = result.buffers[tensor].clone()
+        broken[0] = float("nan")
+        return replace(result, buffers={**result.buffers, tensor: broken})
+
+    outcome = play_round(problem, Watching(problem, spoil), start(problem))
+    assert outcome.row["rejected"][0]["client"] == 1
+    assert tensor in outcome.row["rejected"][0]["reason"]
+    assert torch.isfinite(outcome.snapshot.server["control"]).all()
+    assert all(torch.isfinite(b).all() for b in outcome.snapshot.buffers.values())
+
+
+def test_a_round_in_which_nobody_is_left_is_refused_with_round_client_and_reason() -> None:
+    problem = task()
+    with pytest.raises(QuorumLost, match=r"round 1: none of 4 client updates.*client 0: nonfinite: update holds 1"):
+        play_round(problem, Watching(problem, spoiled), start(problem))
+
+
+def test_finite_updates_whose_aggregate_overflows_are_refused() -> None:
+    problem = task("fedavgm")
+    snapshot = start(problem)
+    fast = replace(snapshot, server={"velocity": torch.full_like(snapshot.params, 3e38)})
+
+    def calm(result: ClientResult) -> ClientResult:
+        payload = {"update": torch.full_like(snapshot.params, 3e38)}
+        return replace(result, contribution=replace(result.contribution, payload=payload))
+
+    with pytest.raises(QuorumLost, match="not finite"):
+        play_round(problem, Watching(problem, calm), fast)
+
+
+@pytest.mark.parametrize("name", ["fedadam", "fedyogi", "scaffold"])
+def test_the_servers_own_state_stays_finite_or_the_run_stops(name: str) -> None:
+    """Finite updates of 1e25 square to infinity in float32: such a second moment would freeze the server for good."""
+    problem = task(name)
+    snapshot = start(problem)
+
+    def huge(result: ClientResult) -> ClientResult:
+        payload = {k: torch.full_like(v, 1e25) for k, v in result.contribution.payload.items()}
+        return replace(result, contribution=replace(result.contribution, payload=payload))
+
+    try:
+        outcome = play_round(problem, Watching(problem, huge), snapshot)
+    except QuorumLost as error:
+        assert "round 1" in str(error)
+    else:
+        assert all(torch.isfinite(t).all() for t in outcome.snapshot.server.values())
+
+
+def test_a_finite_result_is_not_refused() -> None:
+    problem = task("scaffold")
+    seen: list[str | None] = []
+
+    def look(result: ClientResult) -> ClientResult:
+        seen.append(nonfinite(result))
+        return result
+
+    play_round(problem, Watching(problem, look), start(problem))
+    assert seen == [None] * 4
+
+
+def test_a_lost_evaluation_is_the_machines_fault() -> None:
+    problem = task()
+
+    class LosesEvaluations:
+        def __init__(self) -> None:
+            self.inner = SerialEngine(problem)
+
+        def map(self, jobs: Sequence[Any]) -> Iterator[Any]:
+            if isinstance(jobs[0], ClientJob):
+                yield from self.inner.map(jobs)
+            else:
+                yield from (Lost("worker process ended") for _ in jobs)
+
+    with pytest.raises(EnvironmentFault, match="evaluation was lost"):
+        play_round(problem, LosesEvaluations(), start(problem))
+
+
+# Rounds
+
+
+def test_rounds_are_numbered_from_one_and_end_with_the_experiment() -> None:
+    problem = task()
+    outcomes = list(simulate(problem, SerialEngine(problem), start(problem)))
+    assert [o.row["round"] for o in outcomes] == [1, 2, 3]
+    assert [o.snapshot.rounds for o in outcomes] == [1, 2, 3]
+
+
+@every_algorithm
+def test_going_on_from_a_snapshot_gives_the_bits_of_a_run_that_never_stopped(name: str) -> None:
+    problem = task(name, federation={"rounds": 4, "batch_size": 4, "participation": 0.5})
+    outcomes = list(simulate(problem, SerialEngine(problem), start(problem)))
+    resumed = list(simulate(problem, SerialEngine(problem), outcomes[1].snapshot))
+    assert [o.row["round"] for o in resumed] == [3, 4]
+    assert same_bits(outcomes[-1].snapshot.params, resumed[-1].snapshot.params)
+    assert outcomes[-1].row["loss"] == resumed[-1].row["loss"]
+
+
+def test_regulated_and_plain_runs_see_the_same_batches_and_start_from_the_same_weights() -> None:
+    plain, regulated = task(regulator={"name": "none"}), task(regulator={"name": "ecgr"})
+    assert same_bits(start(plain).params, start(regulated).params)
+    for client in range(4):
+        job = ClientJob(client, 2, 0.1, 1, torch.zeros(1), {}, {}, {})
+        one = torch.cat(list(epoch_batches(job, Workspace(plain))))
+        other = torch.cat(list(epoch_batches(job, Workspace(regulated))))
+        assert torch.equal(one, other)
+
+
+def test_every_epoch_is_a_new_permutation_of_the_clients_own_samples() -> None:
+    problem = task(federation={"rounds": 1, "batch_size": 4, "local_epochs": 3})
+    own = problem.partition.clients[0].tolist()
+    job = ClientJob(0, 0, 0.1, 1, torch.zeros(1), {}, {}, {})
+    batches = list(epoch_batches(job, Workspace(problem)))
+    assert [len(b) for b in batches] == [4, 4, 2] * 3
+    epochs = [torch.cat(batches[i : i + 3]).tolist() for i in (0, 3, 6)]
+    assert all(sorted(epoch) == own for epoch in epochs)
+    assert len({tuple(epoch) for epoch in epochs}) == 3
+    later = torch.cat(list(epoch_batches(replace(job, round_index=1), Workspace(problem))))
+    assert torch.cat(batches).tolist() != later.tolist()
+
+
+@pytest.mark.parametrize(
+    ("samples", "rule", "sizes"),
+    [
+        (8, "keep", [4, 4]),
+        (9, "keep", [4, 4, 1]),
+        (9, "merge", [4, 5]),
+        (9, "drop", [4, 4]),
+        (10, "merge", [4, 4, 2]),
+        (10, "drop", [4, 4, 2]),
+        (1, "keep", [1]),
+        (1, "merge", [1]),
+        (1, "drop", [1]),
+        (0, "keep", []),
+    ],
+)
+def test_batch_sizes_by_rule(samples: int, rule: str, sizes: list[int]) -> None:
+    assert batch_sizes(samples, 4, rule) == sizes
+
+
+@pytest.mark.parametrize(
+    ("rule", "epochs", "steps"), [("keep", 1, 3), ("merge", 1, 2), ("drop", 1, 2), ("merge", 2, 4), ("keep", 2, 6)]
+)
+def test_the_last_short_batch_counts_as_a_step_unless_the_rule_says_otherwise(
+    rule: str, epochs: int, steps: int
+) -> None:
+    federation = {"rounds": 1, "batch_size": 4, "last_batch": rule, "local_epochs": epochs}
+    problem_ = problem(
+        blobs(18), [range(9), range(9, 18)], model={"name": "net"}, federation=federation, regulator={"name": "ecgr"}
+    )
+    outcome = play_round(problem_, SerialEngine(problem_), start(problem_))
+    assert [row["steps"] for row in outcome.row["clients"]] == [steps, steps]
+    assert all(entry.steps == steps and len(entry.kept) == max(1, steps // 2) for entry in outcome.kept)
+
+
+@pytest.mark.parametrize(("share", "count"), [(1.0, 4), (0.5, 2), (0.01, 1), (0.75, 3)])
+def test_the_share_of_participants_is_kept_and_at_least_one(share: float, count: int) -> None:
+    problem = task(federation={"rounds": 50, "batch_size": 4, "participation": share})
+    rounds = [participants(problem, t) for t in range(50)]
+    assert all(len(chosen) == count == len(set(chosen)) and chosen == sorted(chosen) for chosen in rounds)
+    assert set().union(*rounds) == {0, 1, 2, 3}
+    assert rounds == [participants(problem, t) for t in range(50)]
+
+
+def test_a_client_without_data_never_takes_part_and_counts_for_nothing() -> None:
+    problem_ = replace(task("scaffold"), partition=Partition.of([range(10), [], range(10, 20)]))
+    outcome = play_round(problem_, SerialEngine(problem_), start(problem_))
+    assert participants(problem_, 0) == [0, 2]
+    assert [row["client"] for row in outcome.row["clients"]] == [0, 2]
+    assert outcome.row["worst_client"] == min(row["accuracy"] for row in outcome.row["clients"])
+
+
+@pytest.mark.parametrize("weights", ["examples", "uniform"])
+def test_scaffolds_variate_moves_by_shares_of_everybody_who_has_data(weights: str) -> None:
+    """Clients of 10, 7, 7 and no examples, two of the three take part: p = 10/24 and 7/24, or 1/3 each."""
+    problem_ = problem(
+        blobs(24),
+        [range(10), range(10, 17), range(17, 24), []],
+        model={"name": "net"},
+        algorithm={"name": "scaffold", "control_weights": weights},
+        federation={"rounds": 1, "batch_size": 4, "participation": 0.67},
+    )
+    changes: dict[int, Tensor] = {}
+
+    def look(result: ClientResult) -> ClientResult:
+        changes[result.client] = result.contribution.payload["control_change"].double()
+        return result
+
+    control = play_round(problem_, Watching(problem_, look), start(problem_)).snapshot.server["control"]
+    assert len(changes) == 2
+    sizes, total = ([10, 7, 7], 24) if weights == "examples" else ([1, 1, 1], 3)
+    expected = sum((sizes[c] / total * change for c, change in changes.items()), torch.zeros(control.numel()).double())
+    assert torch.allclose(control.double(), expected, rtol=1e-5, atol=1e-7)
+
+
+def test_the_learning_rate_goes_by_round_and_is_the_same_for_all_clients() -> None:
+    schedule = {"name": "step", "every": 1, "factor": 0.5}
+    problem = task(optimizer={"name": "sgd", "lr": 0.08}, schedule=schedule)
+    assert [learning_rate(problem, t) for t in range(3)] == [0.08, 0.04, 0.02]
+    rows = [o.row["lr"] for o in simulate(problem, SerialEngine(problem), start(problem))]
+    assert rows == [0.08, 0.04, 0.02]
+
+
+def test_a_row_adds_up() -> None:
+    problem = task("scaffold", federation={"rounds": 1, "batch_size": 4, "local_epochs": 2})
+    snapshot = start(problem)
+    row = play_round(problem, SerialEngine(problem), snapshot).row
+    clients = row["clients"]
+    assert [c["examples"] for c in clients] == [10, 4, 7, 3]
+    assert row["examples"] == 2 * 24
+    expected = sum(c["train_loss"] * c["examples"] for c in clients) / 24
+    assert row["train_loss"] == pytest.approx(expected)
+    assert row["worst_client"] == min(c["accuracy"] for c in clients)
+    size = snapshot.params.numel()
+    buffers = 3 + 3 + 2  # running mean and variance in float32, and an int64 counter, in units of four bytes
+    assert row["bytes_up"] == 4 * 4 * (2 * size + buffers)
+    assert row["bytes_down"] == 4 * 4 * (2 * size + buffers)
+    assert row["rejected"] == []
+
+
+def test_regulation_adds_nothing_to_what_goes_up() -> None:
+    rows = []
+    for regulator in ("none", "ecgr"):
+        problem = task(regulator={"name": regulator})
+        rows.append(play_round(problem, SerialEngine(problem), start(problem)).row)
+    assert rows[0]["bytes_up"] == rows[1]["bytes_up"]
+
+
+def test_the_final_state_is_a_state_dict_of_the_model() -> None:
+    problem = task()
+    snapshot = play_round(problem, SerialEngine(problem), start(problem)).snapshot
+    model = build_model(problem)
+    model.load_state_dict(final_state(problem, snapshot))
+    assert same_bits(ParamSpec.of(model).read(model), snapshot.params)
+
+
+def test_a_round_leaves_every_global_generator_and_the_threads_as_they_were() -> None:
+    states = (torch.random.get_rng_state(), repr(np.random.get_state(legacy=False)), random.getstate())  # noqa: NPY002
+    threads = torch.get_num_threads()
+    problem = task("scaffold")
+    for _ in simulate(problem, SerialEngine(problem), start(problem)):
+        pass
+    assert torch.equal(states[0], torch.random.get_rng_state())
+    assert states[1] == repr(np.random.get_state(legacy=False))  # noqa: NPY002
+    assert states[2] == random.getstate()
+    assert torch.get_num_threads() == threads
+
+
+def test_a_model_that_draws_random_numbers_does_not_depend_on_the_order_of_clients(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Dropout draws from torch's generator, which is seeded for every client and round and restored."""
+
+    def dropping(*, channels: int = 1, classes: int = 3) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Dropout(0.5), torch.nn.Linear(36 * channels, classes))
+
+    offer(monkeypatch, dropping=dropping)
+    problem = task(model={"name": "dropping"})
+    snapshot = start(problem)
+    updates: dict[int, list[Tensor]] = {client: [] for client in range(4)}
+    for seed, order in enumerate(([0, 1, 2, 3], [3, 1, 0, 2])):
+        torch.manual_seed(seed)  # what the caller did before must not matter either
+        workspace = Workspace(problem)
+        for client in order:
+            result, _ = ClientJob(client, 0, 0.1, 1, snapshot.params, {}, {}, {}).run(workspace)
+            updates[client].append(result.contribution.payload["update"])
+    assert all(same_bits(*pair) for pair in updates.values())
+
+
+def test_the_embedded_digits_can_be_learnt() -> None:
+    """Two IID clients, a few rounds: far above chance. Guards against silent mistakes in data, loss or sign."""
+    task = problem(
+        DATASETS["digits"]().load(),
+        [range(0, 1438, 2), range(1, 1438, 2)],
+        model={"name": "lenet"},
+        regulator={"name": "ecgr"},
+        optimizer={"name": "sgd", "lr": 0.02, "momentum": 0.9},
+        federation={"rounds": 4, "batch_size": 16},
+    )
+    *_, last = simulate(task, SerialEngine(task), start(task))
+    assert last.row["accuracy"] > 0.8

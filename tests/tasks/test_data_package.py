@@ -1,0 +1,47 @@
+"""The package as a whole: its tables, and that it stays light."""
+
+import subprocess
+import sys
+
+import pytest
+
+import ecgr.tasks.data
+from ecgr.tasks.data import DATASETS
+from ecgr.tasks.data.verify import OnDisk
+from ecgr.tasks.partitioners import PARTITIONERS
+
+
+def test_the_tables_hold_every_name_of_the_contract() -> None:
+    assert list(DATASETS) == ["digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "image_folder", "lc25000"]
+    assert list(PARTITIONERS) == ["iid", "dirichlet", "shards", "quantity", "groups"]
+
+
+def test_the_public_names_are_there() -> None:
+    for name in ecgr.tasks.data.__all__:
+        assert hasattr(ecgr.tasks.data, name)
+
+
+@pytest.mark.parametrize("name", [*DATASETS, *PARTITIONERS])
+def test_every_entry_works_as_it_is_and_is_described_in_a_line(name: str) -> None:
+    make = {**DATASETS, **PARTITIONERS}[name]
+    assert make() == make()
+    assert (make.__doc__ or "").strip().splitlines()[0].endswith((".", ":"))
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
+def test_sets_on_disk_take_a_root_as_text_and_keep_it(name: str) -> None:
+    source = DATASETS[name](root="/srv")
+    assert isinstance(source, OnDisk)
+    assert source != DATASETS[name]()
+    with pytest.raises(AttributeError):
+        source.root = "/elsewhere"  # type: ignore[attr-defined]
+    with pytest.raises(ValueError, match="root"):
+        DATASETS[name](root=3)
+
+
+def test_importing_it_loads_nothing_heavy() -> None:
+    """Measured by what is imported, which does not depend on how busy the machine is."""
+    heavy = ["torch", "PIL", "pooch", "requests", "sklearn", "scipy", "rich", "filelock", "platformdirs"]
+    code = f"import sys, ecgr.tasks.data; print([name for name in {heavy} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"

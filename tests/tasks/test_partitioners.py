@@ -1,0 +1,222 @@
+"""Every way of dealing out: each sample once, the same again for the same generator, and its own promise kept."""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from ecgr.errors import ConfigError
+from ecgr.tasks.data import Split
+from ecgr.tasks.partitioners import (
+    IID,
+    PARTITIONERS,
+    Dirichlet,
+    Groups,
+    Partition,
+    Partitioner,
+    Quantity,
+    Shards,
+    deal_out,
+    top_up,
+)
+from ecgr.tasks.partitioners.partitioners import apportion
+
+LABELLED = {name: make() for name, make in PARTITIONERS.items() if name != "groups"}
+labels_strategy = arrays(np.int64, st.integers(30, 120), elements=st.integers(0, 4))
+
+
+def same(first: Partition, second: Partition) -> bool:
+    return all(np.array_equal(one, other) for one, other in zip(first, second, strict=True))
+
+
+@pytest.mark.parametrize("partitioner", LABELLED.values(), ids=LABELLED.keys())
+@given(labels=labels_strategy, clients=st.integers(1, 15), seed=st.integers(0, 2**32))
+def test_every_sample_is_dealt_exactly_once(
+    partitioner: Partitioner, labels: np.ndarray, clients: int, seed: int
+) -> None:
+    partition = partitioner(labels, clients, np.random.default_rng(seed))
+    assert len(partition) == clients
+    np.testing.assert_array_equal(np.sort(np.concatenate(list(partition))), np.arange(len(labels)))
+    assert all((np.diff(indices) > 0).all() for indices in partition)
+    assert same(partition, partitioner(labels, clients, np.random.default_rng(seed)))
+
+
+@pytest.mark.parametrize("partitioner", LABELLED.values(), ids=LABELLED.keys())
+def test_the_generator_decides(partitioner: Partitioner) -> None:
+    labels = np.repeat(np.arange(5), 40)
+    deals = [partitioner(labels, 5, np.random.default_rng(seed)) for seed in range(2)]
+    assert not same(*deals)
+
+
+@given(labels=labels_strategy, clients=st.integers(1, 15))
+def test_iid_shares_differ_by_one_at_most(labels: np.ndarray, clients: int) -> None:
+    sizes = IID()(labels, clients, np.random.default_rng(0)).sizes()
+    assert max(sizes) - min(sizes) <= 1
+
+
+def test_dirichlet_can_drop_what_rounding_leaves_over() -> None:
+    labels = np.repeat(np.arange(10), 33)
+    dropped = Dirichlet(alpha=1.0, remainder="drop")(labels, 7, np.random.default_rng(0))
+    dealt = Dirichlet(alpha=1.0)(labels, 7, np.random.default_rng(0))
+    assert 330 - 10 * 6 <= sum(dropped.sizes()) < 330 == sum(dealt.sizes())
+
+
+def test_a_smaller_alpha_makes_clients_less_alike() -> None:
+    labels = np.repeat(np.arange(10), 100)
+
+    def largest_class_share(alpha: float) -> float:
+        counts = Dirichlet(alpha=alpha)(labels, 5, np.random.default_rng(0)).histogram(labels, 10)
+        return float(np.mean(counts.max(axis=1) / counts.sum(axis=1)))
+
+    assert largest_class_share(0.05) > 1.5 * largest_class_share(100.0)
+
+
+@given(k=st.integers(1, 4), clients=st.integers(1, 10), seed=st.integers(0, 999))
+def test_shards_are_equal_and_of_few_classes(k: int, clients: int, seed: int) -> None:
+    """Where shards fit into classes exactly, nobody has more than k classes, and everybody as much as the others."""
+    labels = np.random.default_rng(seed).permutation(np.repeat(np.arange(clients * k), 12))
+    partition = Shards(classes_per_client=k)(labels, clients, np.random.default_rng(seed))
+    assert partition.sizes() == [12 * k] * clients
+    assert ((partition.histogram(labels, clients * k) > 0).sum(axis=1) == k).all()
+
+
+def test_shards_that_span_a_border_hold_two_classes_and_no_more() -> None:
+    labels = np.repeat(np.arange(3), 10)
+    counts = Shards(classes_per_client=1)(labels, 4, np.random.default_rng(0)).histogram(labels, 3)
+    assert sorted((counts > 0).sum(axis=1).tolist()) == [1, 1, 2, 2]
+
+
+def test_more_shards_than_samples_are_refused() -> None:
+    with pytest.raises(ConfigError, match="5 clients with 3 shards each need 15 samples, there are 14"):
+        Shards(classes_per_client=3)(np.zeros(14, dtype=np.int64), 5, np.random.default_rng(0))
+
+
+def test_quantity_makes_sizes_unequal_and_classes_alike() -> None:
+    labels = np.tile(np.arange(4), 1000)
+    partition = Quantity(alpha=0.5)(labels, 4, np.random.default_rng(1))
+    counts = partition.histogram(labels, 4)
+    assert max(partition.sizes()) > 2 * min(partition.sizes())
+    large = counts[counts.sum(axis=1) > 200]
+    assert (np.abs(large / large.sum(axis=1, keepdims=True) - 0.25) < 0.1).all()
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda shares: sum(shares) > 0), st.integers(0, 500))
+def test_apportioning_is_whole_and_off_by_less_than_one(shares: list[float], total: int) -> None:
+    exact = np.array(shares) / np.sum(shares)
+    counts = apportion(exact, total)
+    assert counts.sum() == total
+    assert (np.abs(counts - exact * total) < 1 + 1e-9).all()
+
+
+names_strategy = st.lists(st.sampled_from("abcdefgh"), min_size=10, max_size=60)
+
+
+@given(names=names_strategy, clients=st.integers(1, 8), seed=st.integers(0, 999))
+def test_groups_are_never_torn_apart(names: list[str], clients: int, seed: int) -> None:
+    groups = np.array(names)
+    split = Split(np.zeros((len(names), 1, 2, 2), np.uint8), np.zeros(len(names), np.int64), groups)
+    if len(set(names)) < clients:
+        with pytest.raises(ConfigError, match=f"{clients} clients cannot share {len(set(names))} groups"):
+            deal_out(Groups(), split, clients, np.random.default_rng(seed))
+        return
+    partition = deal_out(Groups(), split, clients, np.random.default_rng(seed))
+    owners = [set(groups[indices].tolist()) for indices in partition]
+    assert sum(map(len, owners)) == len(set(names))
+    assert all(owners)
+    np.testing.assert_array_equal(np.sort(np.concatenate(list(partition))), np.arange(len(names)))
+    assert same(partition, deal_out(Groups(), split, clients, np.random.default_rng(seed)))
+
+
+def test_many_groups_are_dealt_about_evenly() -> None:
+    groups = np.repeat([f"tile {number}" for number in range(100)], 10)
+    sizes = Groups().by_groups(groups, 7, np.random.default_rng(0)).sizes()
+    assert max(sizes) - min(sizes) <= 10
+
+
+@pytest.fixture
+def numbered() -> Split:
+    return Split(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64), np.array(["a", "a", "b", "b"]))
+
+
+FILES = {
+    "sites.json": json.dumps(["x", "y", "x", "y"]),
+    "numbers.json": json.dumps([7, 8, 7, 8]),
+    "sites.csv": "sample,group\n0,x\n1,y\n2,x\n3,y\n",
+}
+
+
+@pytest.mark.parametrize(("name", "content"), FILES.items(), ids=FILES.keys())
+def test_a_file_comes_before_the_groups_of_the_data_set(
+    tmp_path: Path, numbered: Split, name: str, content: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    partitioner = Groups(groups=str(tmp_path / name))
+    for partition in (
+        deal_out(partitioner, numbered, 2, np.random.default_rng(0)),
+        partitioner(numbered.labels, 2, np.random.default_rng(0)),
+    ):
+        assert [indices.tolist() for indices in partition] == [[0, 2], [1, 3]]
+
+
+def test_other_partitioners_do_not_mind_groups(numbered: Split) -> None:
+    assert sum(deal_out(IID(), numbered, 2, np.random.default_rng(0)).sizes()) == 4
+
+
+def test_a_data_set_without_groups_needs_a_file() -> None:
+    with pytest.raises(ConfigError, match=r"partition\.groups: this data set does not say"):
+        Groups()(np.zeros(4, np.int64), 2, np.random.default_rng(0))
+
+
+BAD_FILES = {
+    "short.json": ("[1, 2, 3]", "has 3 groups, there are 4 training samples"),
+    "broken.json": ("[1, 2", "is not JSON"),
+    "deep.json": ("[" * 100_000, "is not JSON"),
+    "dict.json": ('{"a": 1}', "must hold a list"),
+    "float.json": ("[1, 2.5, 3, 4]", "at index 1"),
+    "true.json": ("[true, 2, 3, 4]", "at index 0"),
+    "nameless.json": ('["a", "b", "", "c"]', "at index 2"),
+    "column.csv": ("site\na\nb\nc\nd\n", "has no column 'group'"),
+    "empty.csv": ("", "has no column 'group'"),
+    "hole.csv": ("sample,group\n0,a\n1,\n2,b\n3,c\n", "has no group in line 3"),
+    "ragged.csv": ("sample,group\n0,a\n1\n2,b\n3,c\n", "has no group in line 3"),
+    "quote.csv": ('group\n"a\nb\n', "is not CSV"),
+}
+
+
+@pytest.mark.parametrize(("name", "content", "says"), [(name, *rest) for name, rest in BAD_FILES.items()])
+def test_a_bad_group_file_is_a_config_error(tmp_path: Path, name: str, content: str, says: str) -> None:
+    (tmp_path / name).write_text(content)
+    with pytest.raises(ConfigError, match=says) as caught:
+        Groups(groups=str(tmp_path / name))(np.zeros(4, np.int64), 2, np.random.default_rng(0))
+    assert name in str(caught.value)
+
+
+@pytest.mark.parametrize("spoil", [Path.unlink, lambda path: path.write_bytes(b"\xff\xfe")], ids=["missing", "binary"])
+def test_an_unreadable_group_file_is_a_config_error(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
+    (tmp_path / "sites.csv").touch()
+    spoil(tmp_path / "sites.csv")
+    with pytest.raises(ConfigError, match="cannot be read"):
+        Groups(groups=str(tmp_path / "sites.csv"))(np.zeros(4, np.int64), 2, np.random.default_rng(0))
+
+
+@given(sizes=st.lists(st.integers(0, 40), min_size=1, max_size=10), minimum=st.integers(0, 12), seed=st.integers(0, 99))
+def test_topping_up_leaves_nobody_poor_and_loses_nothing(sizes: list[int], minimum: int, seed: int) -> None:
+    starts = np.cumsum([0, *sizes])
+    partition = Partition.of([range(start, start + size) for start, size in zip(starts, sizes, strict=False)])
+    if minimum * len(sizes) > sum(sizes):
+        with pytest.raises(ConfigError, match=r"partition\.min_batches"):
+            top_up(partition, minimum, np.random.default_rng(seed))
+        return
+    fair = top_up(partition, minimum, np.random.default_rng(seed))
+    assert min(fair.sizes()) >= minimum
+    np.testing.assert_array_equal(np.sort(np.concatenate(list(fair))), np.arange(sum(sizes)))
+
+
+def test_a_sample_for_two_is_refused() -> None:
+    with pytest.raises(ConfigError, match="more than one client"):
+        Partition.of([[0, 1], [1]])

@@ -1,0 +1,75 @@
+"""The real image sets, where they are: verified, read in time, and without holding them twice over."""
+
+import os
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+
+from ecgr.tasks.data import Cifar10, Cifar100, FashionMnist, Mnist
+from ecgr.tasks.data.verify import available, verify
+
+SETS = {"mnist", "fashion_mnist", "cifar10", "cifar100"}
+ABSENT = SETS - {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else SETS
+pytestmark = [
+    pytest.mark.data,
+    pytest.mark.skipif(bool(ABSENT), reason=f"not below $ECGR_DATA: {', '.join(sorted(ABSENT))}"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "counts"),
+    [
+        ("mnist", "official", (60_000, 10_000)),
+        ("fashion_mnist", "reordered", (60_000, 10_000)),
+        ("cifar10", "reordered", (50_000, 10_000)),
+        ("cifar100", "reduced", (10_000, 2_000)),
+    ],
+)
+def test_verify_says_what_is_there(name: str, status: str, counts: tuple[int, int]) -> None:
+    """The sets beside this project; the official ones everywhere else are as good."""
+    report = verify(name)
+    if report.status != "official":
+        assert (report.status, tuple(report.counts.values())) == (status, counts)
+    assert report.details
+
+
+def test_the_record_says_that_cifar100_is_reduced() -> None:
+    dataset = Cifar100().load()
+    assert len(np.unique(dataset.train.labels)) == len(dataset.classes) == 100
+    if len(dataset.train) < 50_000:
+        assert dataset.notes[0] == f"reduced: {len(dataset.train):,} of 50,000 training images"
+
+
+@pytest.mark.parametrize("source", [Mnist(), FashionMnist()])
+def test_grey_sets_have_their_classes_and_statistics(source: Mnist | FashionMnist) -> None:
+    dataset = source.load()
+    assert dataset.train.images.shape == (60_000, 1, 28, 28)
+    assert len(np.unique(dataset.train.labels)) == len(np.unique(dataset.test.labels)) == 10
+    if isinstance(source, Mnist):
+        assert dataset.train.images.mean() / 255 == pytest.approx(dataset.mean[0], abs=1e-3)
+
+
+def test_cifar10_is_balanced_and_looks_like_its_statistics() -> None:
+    dataset = Cifar10().load()
+    np.testing.assert_array_equal(np.bincount(dataset.train.labels), 5_000)
+    np.testing.assert_array_equal(np.bincount(dataset.test.labels), 1_000)
+    means = dataset.train.images.mean(axis=(0, 2, 3)) / 255
+    np.testing.assert_allclose(means, dataset.mean, atol=2e-3)
+    assert dataset.train.images.flags.c_contiguous
+
+
+def test_cifar10_loads_in_ten_seconds_and_twice_its_size() -> None:
+    """In a process of its own, because memory is counted at its highest."""
+    code = (
+        "import resource\nfrom ecgr.tasks.data import Cifar10\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "data = Cifar10().load(); size = data.train.images.nbytes + data.test.images.nbytes\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / size)"
+    )
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - start < 10
+    assert float(done.stdout) < 2.2
