@@ -151,5 +151,5 @@ def test_a_snapshot_in_memory_is_saved_as_before(tmp_path: Path) -> None:
     save_checkpoint(tmp_path / "c", kept, POSITION)
     restored = load_checkpoint(tmp_path / "c")
     assert restored is not None
-    assert isinstance(restored.snapshot.clients, dict)
+    assert isinstance(restored.snapshot.clients, StatesInMemory)
     assert same_bits(restored.snapshot.clients[2]["control"], state(4.0)["control"])

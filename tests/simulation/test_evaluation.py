@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from ecgr import evaluation
+from ecgr.simulation import evaluation
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluation import Score, shards, summarise
 from ecgr.simulation.rounds import evaluate, start

@@ -18,7 +18,7 @@ from ecgr.simulation.workspace import prepare
 from support.jobs import Dies, Fails, Log, Square, Waits, open_workspace
 from support.problems import same_bits
 
-TESTS = Path(__file__).parents[2]
+TESTS = Path(__file__).parents[1]
 
 pytestmark = pytest.mark.slow
 
