@@ -22,7 +22,7 @@ COMMANDS = {
     "steps": ("ecgr sweep study/steps --workers 2", "ecgr figures runs/study-steps"),
     "collapse": ("ecgr sweep study/collapse --workers 2", "ecgr figures runs/study-collapse"),
     "full": ("ecgr sweep study/full --workers 2", "ecgr compare runs/study-full"),
-    "lemma": ("pytest tests/unit/test_theory.py",),
+    "lemma": ("pytest tests/study/test_theory.py",),
     "lc25000": ("ecgr run paper/lc25000",),
 }
 
