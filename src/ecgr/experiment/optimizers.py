@@ -42,7 +42,9 @@ class SGD:
 
     def build(self, parameters: Iterable[Tensor], lr: float) -> "Optimizer":
         """An optimiser for one client's round."""
-        return torch.optim.SGD(parameters, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        from ecgr.experiment.lean_sgd import LeanSGD  # loads torch
+
+        return LeanSGD(parameters, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
 
 
 @component
