@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check lint bench results soak clean
+.PHONY: help demo test check lint bench docs results soak clean
 
 help:  ## show these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -31,6 +31,11 @@ check: lint test  ## everything that has to be green
 
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
 	@$(BIN)/ecgr bench
+
+docs: $(STAMP)  ## the documentation as a site, in build/site: offline, no warning allowed
+	@$(BIN)/python docs/generate.py
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
+	@echo build/site/index.html
 
 results: $(STAMP)  ## docs/results/paper.md and its figures, from the committed data
 	@$(BIN)/python -m study

@@ -70,7 +70,7 @@ def page(study: Study) -> str:
         [
             "# The paper's claims, measured",
             "",
-            "Made by `make results` from the data in [data/](data); do not edit by hand.",
+            "Made by `make results` from the data in `data/`; do not edit by hand.",
             "",
             *sections.how(study),
             "## Claim by claim",

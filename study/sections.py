@@ -55,7 +55,7 @@ def how(study: Study) -> Iterable[str]:
     yield from (f"- {rule}" for rule in RULES)
     yield ""
     yield (
-        "From the runs to this page: the sweeps below, `python -m study gather runs`, which writes [data/](data), and"
+        "From the runs to this page: the sweeps below, `python -m study gather runs`, which writes `data/`, and"
         " `make results`."
     )
     yield ""

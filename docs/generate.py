@@ -1,0 +1,102 @@
+"""The pages of the reference that nobody writes by hand: commands, settings, public names.
+
+``python docs/generate.py`` writes them beside the others, where `make docs` finds them; they are not kept.
+"""
+
+import inspect
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ecgr
+
+REFERENCE = Path(__file__).parent / "reference"
+NOTE = "<!-- written by `python docs/generate.py` from the code itself: change that, not this page -->"
+
+
+def commands_page() -> str:
+    """Every command with its arguments and options."""
+    import typer
+
+    from ecgr.cli.app import app
+
+    lines = ["# Commands", "", NOTE, "", "`ecgr COMMAND --help` says the same.", ""]
+    root: Any = typer.main.get_command(app)
+    for name, command in _commands(root, "ecgr"):
+        lines += [f"## `{name}`", "", inspect.cleandoc(command.help or "").replace("\b\n", ""), ""]
+        rows = [row for parameter in command.params if (row := _parameter(parameter)) is not None]
+        if rows:
+            lines += ["| | what | default |", "|---|---|---|", *rows, ""]
+    return "\n".join(lines)
+
+
+def _commands(group: Any, path: str) -> Iterator[tuple[str, Any]]:
+    for name, command in group.commands.items():
+        if getattr(command, "commands", None):
+            yield from _commands(command, f"{path} {name}")
+        else:
+            yield f"{path} {name}", command
+
+
+def _parameter(parameter: Any) -> str | None:
+    if getattr(parameter, "hidden", False) or parameter.name == "help":
+        return None
+    names = ", ".join(f"`{name}`" for name in parameter.opts if name.startswith("-"))
+    shown = names or f"`{parameter.metavar or parameter.name}`"
+    text = " ".join((getattr(parameter, "help", None) or "").split())
+    default = parameter.default
+    plain = default if isinstance(default, (str, int, float)) and not isinstance(default, bool) else None
+    return f"| {shown} | {_cell(text)} | {'' if plain is None else f'`{plain}`'} |"
+
+
+def settings_page() -> str:
+    """Every key of an experiment: from the sections and the tables behind them."""
+    from ecgr.experiment.config import SECTIONS
+    from ecgr.experiment.schema import describe, parameters_of
+
+    def rows(section: str, entry: Any) -> Iterator[str]:
+        for key, field in parameters_of(entry).items():
+            given = None if field.is_required() else field.get_default(call_default_factory=True)
+            default = "required" if field.is_required() else "none" if given is None else f"`{given!r}`"
+            yield f"| `{section}.{key}` | {_cell(describe(field))} | {default} |"
+
+    head = ["| key | allowed | default |", "|---|---|---|"]
+    lines = ["# Settings", "", NOTE, "", "What each is for: [Configuration](config.md).", ""]
+    for name, section in SECTIONS.items():
+        lines += [f"## `[{name}]`", ""]
+        if section.settings is not None:
+            lines += [*head, *rows(name, section.settings), ""]
+        for choice, entry in (section.table or {}).items():
+            standard = " (default)" if choice == section.default else ""
+            what = (inspect.getdoc(entry) or "").splitlines()[0]
+            lines += [f'### `{name}.name = "{choice}"`{standard}', "", what, ""]
+            own = list(rows(name, entry))
+            if own:
+                lines += [*head, *own, ""]
+    return "\n".join(lines)
+
+
+def api_page() -> str:
+    """Every public name, with its docstring."""
+    names = [name for name in ecgr.__all__ if not name.startswith("__")]
+    tables = [name for name in names if name.isupper() and name != "ECGR"]
+    lines = ["# Python", "", NOTE, "", "Public are the names below; they load on first use.", ""]
+    for name in names:
+        if name in tables:
+            entries = ", ".join(f"`{entry}`" for entry in getattr(ecgr, name))
+            lines += [f"## `ecgr.{name}`", "", f"A table by name: {entries}.", ""]
+        else:
+            lines += [f"::: ecgr.{name}", ""]
+    return "\n".join(lines)
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("\n", " ")
+
+
+PAGES = {"commands.md": commands_page, "settings.md": settings_page, "api.md": api_page}
+
+
+if __name__ == "__main__":
+    for page, text in PAGES.items():
+        (REFERENCE / page).write_text(text())
