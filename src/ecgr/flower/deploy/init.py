@@ -7,9 +7,11 @@ passes ``/v1/fleet/`` alone, with a limit on what a request may weigh.
 
 import re
 from dataclasses import dataclass
+from importlib.resources import files
 from ipaddress import ip_address
 from pathlib import Path
 from shutil import copyfile
+from string import Template
 
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment
@@ -98,50 +100,14 @@ def write_deployment(directory: Path, experiment: Experiment, deployment: Deploy
 
 def nginx_config(server: Path, deployment: Deployment, superlink_port: int = SUPERLINK_PORT) -> str:
     """A whole nginx configuration: sites' requests pass, nothing else does."""
-    upstream = "127.0.0.1" if _is_loopback(deployment.bind) else deployment.bind
-    return f"""\
-# Passes what sites need and nothing else. Start with: nginx -c {server}/nginx.conf
-pid {server}/nginx.pid;
-error_log {server}/nginx.log warn;
-worker_processes 1;
-events {{ worker_connections 512; }}
-
-http {{
-    access_log off;
-    server_tokens off;
-    client_body_temp_path {server}/nginx-tmp;
-    proxy_temp_path {server}/nginx-tmp;
-    fastcgi_temp_path {server}/nginx-tmp;
-    uwsgi_temp_path {server}/nginx-tmp;
-    scgi_temp_path {server}/nginx-tmp;
-
-    server {{
-        listen {deployment.port} ssl;
-        ssl_certificate {server}/server.pem;
-        ssl_certificate_key {server}/server.key;
-        ssl_protocols TLSv1.2 TLSv1.3;
-
-        client_max_body_size {deployment.body_limit}m;
-        client_header_timeout 30s;
-        client_body_timeout 60s;
-        large_client_header_buffers 4 16k;
-
-        location / {{ return 403; }}
-
-        # The path is repeated after the address on purpose: nginx then passes on the path that it matched, with dots
-        # and escapes resolved, and not what was sent.
-        location /v1/fleet/ {{
-            proxy_pass https://{upstream}:{superlink_port}/v1/fleet/;
-            proxy_http_version 1.1;
-            proxy_request_buffering on;
-            proxy_read_timeout 120s;
-            proxy_ssl_verify on;
-            proxy_ssl_trusted_certificate {server}/ca.crt;
-            proxy_ssl_name localhost;
-        }}
-    }}
-}}
-"""
+    return _fill(
+        "nginx.conf",
+        server=server,
+        upstream="127.0.0.1" if _is_loopback(deployment.bind) else deployment.bind,
+        port=deployment.port,
+        superlink_port=superlink_port,
+        body_limit=deployment.body_limit,
+    )
 
 
 def superlink_command(server: Path, deployment: Deployment) -> str:
@@ -161,44 +127,17 @@ def supernode_command(client: int, deployment: Deployment, site: str = "/etc/ecg
     )
 
 
-_QUIET = "Environment=FLWR_TELEMETRY_ENABLED=0 FLWR_DISABLE_UPDATE_CHECK=1"
-
-
-def _unit(description: str, lines: str, command: str) -> str:
-    return f"""\
-[Unit]
-Description={description}
-After=network-online.target
-Wants=network-online.target
-StartLimitIntervalSec=0
-
-[Service]
-{lines}
-ExecStart=/bin/sh -c 'exec {command}'
-Restart=always
-RestartSec=10
-KillMode=control-group
-
-[Install]
-WantedBy=multi-user.target
-"""
-
-
 def _superlink_unit(server: Path, deployment: Deployment) -> str:
-    lines = f"{_QUIET}\nEnvironment=FLWR_HOME={server}/flwr {SETTINGS}={server}/server.json"
-    return _unit("Flower SuperLink of an ecgr federation", lines, superlink_command(server, deployment))
+    command = superlink_command(server, deployment)
+    return _fill("ecgr-superlink.service", server=server, settings=SETTINGS, command=command)
 
 
 def _proxy_unit(server: Path) -> str:
-    command = f'nginx -c {server}/nginx.conf -g "daemon off;"'
-    return _unit("Reverse proxy of an ecgr federation: /v1/fleet/ only", "Type=exec", command)
+    return _fill("ecgr-proxy.service", server=server)
 
 
 def _supernode_unit(client: int, deployment: Deployment) -> str:
-    lines = f"{_QUIET}\nEnvironment=FLWR_HOME=/var/lib/ecgr/flwr ECGR_STATE=/var/lib/ecgr/state"
-    return _unit(
-        f"Flower SuperNode of site {client}", f"{lines}\nStateDirectory=ecgr", supernode_command(client, deployment)
-    )
+    return _fill("ecgr-supernode.service", client=client, command=supernode_command(client, deployment))
 
 
 def _guide(directory: Path, deployment: Deployment) -> str:
@@ -217,32 +156,24 @@ def _guide(directory: Path, deployment: Deployment) -> str:
         if _is_loopback(deployment.bind)
         else f"\nThe SuperLink listens on {deployment.bind}: let nobody but the proxy reach port {SUPERLINK_PORT}.\n"
     )
-    return f"""\
-# A federation of {deployment.clients} sites around {deployment.server}
+    return _fill(
+        "README.md",
+        clients=deployment.clients,
+        host=deployment.server,
+        server=server,
+        settings=SETTINGS,
+        superlink=superlink_command(server, deployment),
+        supernode=supernode_command(0, deployment),
+        proxy=proxy,
+        register=register,
+        firewall=firewall,
+    )
 
-Python 3.11 with `pip install 'ecgr[flower]'` is needed everywhere, the same versions, on the PATH of the services;
-nginx on the server. Whoever controls the server can run code at every site: sites must trust it.
 
-1. Move each `site-N/` to its site as `/etc/ecgr/` over a safe channel, and delete it here: `node` is the site's secret.
-
-2. On the server:
-
-    cp {server}/ecgr-superlink.service /etc/systemd/system/ && systemctl enable --now ecgr-superlink
-    # or: FLWR_HOME={server}/flwr {SETTINGS}={server}/server.json {superlink_command(server, deployment)}
-{proxy}    export FLWR_HOME={server}/flwr
-{register}
-{firewall}
-3. At every site N:
-
-    cp /etc/ecgr/ecgr-supernode.service /etc/systemd/system/ && systemctl enable --now ecgr-supernode
-    # or: {supernode_command(0, deployment)}     # partition-id=N
-
-4. On the server, start the run; after a failure the same command goes on from the last round:
-
-    FLWR_HOME={server}/flwr flwr run {server}/app here
-
-The record is written to `{server}/run`: `ecgr report {server}/run` reads it.
-"""
+def _fill(template: str, /, **values: object) -> str:
+    """A file of ``templates/`` with its values put in; a value that it lacks is an error."""
+    text = (files("ecgr.flower.deploy") / "templates" / template).read_text(encoding="utf-8")
+    return Template(text).substitute(values)
 
 
 def _is_loopback(address: str) -> bool:
