@@ -1,17 +1,40 @@
-"""``python -m study`` rebuilds docs/results/paper.md and its figures from the committed data.
+"""The study's commands, from a checkout.
 
-``python -m study gather RUNS [COMMIT]`` makes those data from the sweeps' run directories.
+::
+
+    python -m study                        rebuild docs/results/paper.md, its figures and README's summary from the data
+    python -m study gather RUNS [COMMIT]   make those data from the sweeps' run directories
+    python -m study figures RUNS [OUT]     findings.json of any runs, and the figures drawn from it
 """
 
 import sys
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
+from ecgr.errors import EcgrError
 from study.data import DATA
 from study.document import rebuild
+from study.figure_findings import write_findings
 from study.gather import gather, head
 
+COMMANDS: Mapping[str, Callable[..., object]] = {
+    "": rebuild,
+    "gather": lambda runs, commit=None: gather(Path(runs), DATA, commit or head()),
+    "figures": lambda runs, out=None: write_findings(Path(runs), Path(out or f"{runs}/figures")),
+}
+
+
+def main(arguments: list[str]) -> str | None:
+    """Run a command; what went wrong, if something did."""
+    name, *rest = arguments or [""]
+    if name not in COMMANDS or len(rest) not in ((0,) if name == "" else (1, 2)):
+        return __doc__
+    try:
+        COMMANDS[name](*rest)
+    except EcgrError as error:
+        return str(error)
+    return None
+
+
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["gather"]:
-        gather(Path(sys.argv[2]), DATA, sys.argv[3] if len(sys.argv) > 3 else head())
-    else:
-        rebuild()
+    sys.exit(main(sys.argv[1:]))

@@ -7,7 +7,7 @@ from study.ablations import ablation_claims
 from study.collapse import collapse_claims
 from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, Compared, Study, dataset_of
 from study.steps import position_claims, theory_claims
-from study.verdicts import Claim, Verdict, combined, gain, gains_a_point
+from study.verdicts import Claim, Verdict, combine, gain, gains_a_point
 
 HALVES = ("random_half", "first_half", "last_half", "smallest_norm", "bherd")
 
@@ -26,7 +26,7 @@ def _main(study: Study) -> Iterable[Claim]:
         yield Claim(
             f"{name}: with ECGR each algorithm ends approximately 1 to 2 points above itself (figure 2)",
             text + (f"; not run: {', '.join(absent)}" if absent else ""),
-            combined([gains_a_point(pair.primary) for _, pair in pairs]),
+            combine([gains_a_point(pair.primary) for _, pair in pairs]),
             "main",
         )
 

@@ -6,21 +6,22 @@ from math import copysign
 from pathlib import Path
 
 from ecgr.analysis.comparison import Pair
+from ecgr.compare import write_comparison
 from ecgr.files import write_atomically
-from study import figures, sections
+from study import figure_lemma, figures, sections
 from study.ablations import ablation_name, ablation_pairs
 from study.claims import claims
-from study.collapse import counted, of
+from study.collapse import by_report, count_collapses
 from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, RESULTS, ROOT, Study, dataset_of, load
 from study.figure_findings import finding_figures
-from study.steps import theory_measured
+from study.steps import theory_rows
 from study.verdicts import gain, gains_a_point
 
 PAGE = RESULTS / "paper.md"
 README = ROOT / "README.md"
 WIDTH = 7.2
 """Inches, at 160 dots each: as wide as a page on a screen shows them."""
-TOLD = {
+CONTROLS = {
     MATCHED: "ECGR with the server's step as long as a plain one",
     LONGER: "plain steps made 5 % longer",
     "last_half": "ECGR's damping with simply the last half kept",
@@ -31,11 +32,13 @@ START, END = "<!-- results: written by `make results` -->", "<!-- end of results
 
 
 def rebuild(results: Path = RESULTS, readme: Path = README) -> None:
-    """Write the page, its figures, and the summary in README."""
+    """Write the comparisons that the summaries give, the page, its figures, and the summary in README."""
     study = load(results / "data")
+    for name, compared in study.compared.items():
+        write_comparison(compared.comparison, compared.runs, results / "data" / name)
     draw(study, results / "images")
     write_atomically(results / "paper.md", page(study).encode())
-    write_atomically(readme, with_summary(readme.read_text(encoding="utf-8"), study).encode())
+    write_atomically(readme, replace_summary(readme.read_text(encoding="utf-8"), study).encode())
 
 
 def draw(study: Study, folder: Path) -> None:
@@ -50,10 +53,11 @@ def draw(study: Study, folder: Path) -> None:
     if ablations := study.compared.get("ablations"):
         pairs = [pair for data in EXAMINED for pair in ablation_pairs(ablations, data) if len(pair.seeds) > 1]
         save_differences(folder / "ablations.png", pairs, ablation_name, claimed=False)
+    figures.save(folder / "lemma.png", figure_lemma.SIZE, figure_lemma.draw)
     figures.save(folder / "maps.png", (WIDTH, 3.6), figures.maps(study.maps))
     theory = [e for e in study.steps["theory"] if e["config"]["data.name"] in EXAMINED]
     figures.save(folder / "positions.png", (WIDTH, 3.6), figures.positions(study.maps))
-    found = {"theory": theory, "statistics": study.collapse["statistics"]}
+    found = {"theory": theory, "buffers": study.collapse["buffers"]}
     for name, height, drawing in finding_figures(found):
         figures.save(folder / f"{name}.png", (WIDTH, height(WIDTH)), drawing)
 
@@ -77,7 +81,7 @@ def page(study: Study) -> str:
             "",
             *sections.claim_table(found),
             "",
-            *sections.beyond_table(theory_measured(study)),
+            *sections.beyond_table(theory_rows(study)),
             "",
             *sections.main_section(study),
             *sections.full_section(study),
@@ -85,12 +89,12 @@ def page(study: Study) -> str:
             *sections.ablation_section(study),
             *sections.steps_section(),
             *sections.collapse_section(study),
-            *sections.undecided(study),
+            *sections.open_questions(study),
         ]
     )
 
 
-def with_summary(text: str, study: Study) -> str:
+def replace_summary(text: str, study: Study) -> str:
     """README with the lines between its two marks replaced."""
     before, _, rest = text.partition(START)
     _, _, after = rest.partition(END)
@@ -114,14 +118,14 @@ def summary(study: Study) -> list[str]:
         name = f"{ALGORITHMS[pair.algorithm]} on {DATASETS[dataset_of(pair.setting)]}"
         lines.append(f"{name}: {gain(pair)} points, p {pair.primary.p_holm:.2g} after Holm: {pair.verdict}.")
     if controls := study.compared.get("controls"):
-        found = {words: controls.pair("mnist", "fedavg", name) for name, words in TOLD.items()}
-        told = "; ".join(f"{words} {gain(control)}" for words, control in found.items() if control is not None)
-        lines.append(f"Controls on MNIST, points over plain FedAvg: {told}.")
-    where, averaged = of(study, "as_weights")[0], [e for group in of(study, "average") for e in group]
+        found = {words: controls.pair("mnist", "fedavg", name) for name, words in CONTROLS.items()}
+        text = "; ".join(f"{words} {gain(control)}" for words, control in found.items() if control is not None)
+        lines.append(f"Controls on MNIST, points over plain FedAvg: {text}.")
+    where, averaged = by_report(study, "as_weights")[0], [e for group in by_report(study, "average") for e in group]
     lines.append(
-        "The collapse of FedNova with ECGR is an artefact of evaluation: with BatchNorm's statistics treated as weights"
-        f" it is there in {counted(where)} settings where the paper has it (one of them by inference); with the same"
-        f" weights and averaged statistics in {counted(averaged)}."
+        "The collapse of FedNova with ECGR is an artefact of evaluation: with BatchNorm's buffers treated as weights"
+        f" it is there in {count_collapses(where)} settings where the paper has it (one of them by inference); with the"
+        f" same weights and averaged buffers in {count_collapses(averaged)}."
     )
     count = len(claims(study))
     link = f"All {count} rows, claim by claim: [docs/results/paper.md](docs/results/paper.md)."

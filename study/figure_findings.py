@@ -2,15 +2,19 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from ecgr.analysis.collect import find_runs
+from ecgr.files import write_atomically
 from ecgr.report.figures.panels import COLOURS, Drawing, panel_grid, whole_rounds
-from study.figure_statistics import columns_of, statistics_height, statistics_panels
-from study.findings import Findings
-from study.labels import Entry, ordered, titles, wrapped
+from ecgr.report.figures.write import write_drawings
+from study.figure_buffers import buffers_height, buffers_panels, columns_of
+from study.findings import Findings, findings, to_text
+from study.labels import Entry, sort_entries, titles, wrap_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,15 +30,23 @@ NOISY = 20
 Series = Callable[[Entry], NDArray[np.float64]]
 
 
+def write_findings(runs: Path, directory: Path) -> list[Path]:
+    """``findings.json`` of the runs in or below ``runs``, and its figures; the paths written."""
+    found = findings(find_runs([runs]))
+    written = write_drawings(directory, finding_figures(found))
+    write_atomically(directory / "findings.json", to_text(found).encode())
+    return [*written, directory / "findings.json"]
+
+
 def finding_figures(found: Findings) -> Iterator[Drawing]:
     """The figures that there is data for."""
-    if entries := ordered(found.get("positions", ())):
+    if entries := sort_entries(found.get("positions", ())):
         panels = len(set(titles(entries)))
         yield "positions", lambda width: 0.45 + 1.5 * panel_grid(panels, width)[0], partial(positions, entries=entries)
-    if entries := ordered(found.get("theory", ())):
+    if entries := sort_entries(found.get("theory", ())):
         yield "theory", lambda width: 4.3 if width > 5 else 5.9, partial(theory, entries=entries)
-    if columns := columns_of(found.get("statistics", ())):
-        yield "statistics", partial(statistics_height, columns=columns), partial(statistics_panels, columns=columns)
+    if columns := columns_of(found.get("buffers", ())):
+        yield "buffers", partial(buffers_height, columns=columns), partial(buffers_panels, columns=columns)
 
 
 def positions(figure: "Figure", entries: Sequence[Entry]) -> None:
@@ -51,7 +63,7 @@ def positions(figure: "Figure", entries: Sequence[Entry]) -> None:
             marker = "o" if len(rounds) == 1 else None
             (shown["kept steps"],) = ax.plot(rounds, entry["mean"], color=REGULATED, linewidth=0.9, marker=marker)
         whole_rounds(ax)
-        ax.set(ylim=(0, 1), yticks=(0, 0.5, 1), title=wrapped(panel, figure.get_figwidth() / columns))
+        ax.set(ylim=(0, 1), yticks=(0, 0.5, 1), title=wrap_title(panel, figure.get_figwidth() / columns))
         if place % columns == 0:
             ax.set_ylabel("mean position")
         if place >= len(panels) - columns:

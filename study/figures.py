@@ -17,9 +17,10 @@ from ecgr.files import write_atomically
 from ecgr.report.figures.panels import COLOURS
 from ecgr.report.figures.steps import DAMPED, KEPT
 from ecgr.report.figures.write import STYLE
-from ecgr.report.page.step_maps import by_client, kept_array, late_curve, pooled_curve
+from ecgr.report.page.step_maps import by_client, kept_array
 from ecgr.simulation.kept import Kept
 from study.data import ALGORITHMS, DATASETS, REGULATORS, Compared, dataset_of
+from study.positions import client_curve, step_curve
 
 Draw = Callable[[Figure], None]
 WIDEST = 6.0
@@ -54,8 +55,8 @@ def accuracy(main: Compared) -> Draw:
             row[0].set_ylabel(f"{name}\naccuracy, %")
         for ax in axes[-1]:
             ax.set_xlabel("round")
-        drawn = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
-        figure.legend(list(drawn.values()), list(drawn), loc="outside lower center", ncols=2)
+        handles = {label: h for ax in axes.flat for h, label in zip(*ax.get_legend_handles_labels(), strict=True)}
+        figure.legend(list(handles.values()), list(handles), loc="outside lower center", ncols=2)
 
     return draw
 
@@ -154,7 +155,7 @@ def positions(kept: Mapping[str, Sequence[Kept]]) -> Draw:
         for row, alpha in zip(axes, ("0.01", "1"), strict=True):
             for ax, (data, name) in zip(row, DATASETS.items(), strict=True):
                 entries = kept[f"{data}-alpha-{alpha}"]
-                steps, clients = pooled_curve(entries), late_curve(entries)
+                steps, clients = step_curve(entries), client_curve(entries)
                 grey = {"color": "0.88", "linewidth": 0, "label": "95 % of random choices"}
                 ax.fill_between(steps["rounds"], steps["chance_low"], steps["chance_high"], **grey)
                 ax.plot(steps["rounds"], steps["mean"], color=COLOURS[1], label="each kept step counts once")

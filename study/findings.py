@@ -4,7 +4,7 @@
 
     positions    how late kept steps come
     theory       whether the argument's assumption and conclusion held (needs ``run.diagnostics``)
-    statistics   what became of BatchNorm's running statistics
+    buffers      what became of BatchNorm's running means and variances
 
 Each is a list with an entry for a run: its labels and its numbers, to five significant digits.
 """
@@ -17,7 +17,7 @@ from typing import Any
 from ecgr.analysis.arms import Run, read_runs
 from ecgr.errors import DataError
 from ecgr.runs.record import RunRecord
-from study.buffers import running_statistics
+from study.buffers import buffers
 from study.positions import positions
 from study.theory import theory
 
@@ -26,7 +26,7 @@ Findings = Mapping[str, Sequence[Mapping[str, Any]]]
 FINDINGS: Mapping[str, Callable[[Sequence[Run]], list[dict[str, Any]]]] = {
     "positions": positions,
     "theory": theory,
-    "statistics": running_statistics,
+    "buffers": buffers,
 }
 
 
@@ -56,7 +56,7 @@ def to_text(found: Findings) -> str:
 
 
 def read_findings(path: Path) -> dict[str, list[dict[str, Any]]]:
-    """The findings in a file that `ecgr figures` wrote."""
+    """The findings in a file that `python -m study figures` wrote."""
     try:
         found = json.loads(path.read_bytes())
     except (OSError, ValueError) as error:

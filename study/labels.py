@@ -6,8 +6,7 @@ from textwrap import wrap
 from typing import Any
 
 from ecgr.analysis.arms import Run
-from ecgr.analysis.collect import varying_keys
-from ecgr.report.page.facts import flat
+from ecgr.analysis.collect import flat, varying_keys
 from ecgr.report.visible import visible
 
 Entry = Mapping[str, Any]
@@ -67,10 +66,11 @@ def titles(entries: Sequence[Entry], without: Collection[str] = ()) -> list[str]
     ]
 
 
-def ordered(entries: Sequence[Entry]) -> list[Entry]:
+def sort_entries(entries: Sequence[Entry]) -> list[Entry]:
     """By data, method and settings, numbers by their size, then by seed: whatever the directories were called.
 
-    >>> [e["seed"] for e in ordered([{"config": {"optimizer.lr": lr}, "seed": n} for n, lr in ((0, 10.0), (1, 9.0))])]
+    >>> entries = [{"config": {"optimizer.lr": lr}, "seed": n} for n, lr in ((0, 10.0), (1, 9.0))]
+    >>> [entry["seed"] for entry in sort_entries(entries)]
     [1, 0]
     """
 
@@ -80,10 +80,10 @@ def ordered(entries: Sequence[Entry]) -> list[Entry]:
     return sorted(entries, key=lambda entry: (*(place(entry["config"].get(key)) for key in WORDS), entry["seed"]))
 
 
-def wrapped(title: str, inches: float) -> str:
+def wrap_title(title: str, inches: float) -> str:
     """A title in lines that fit above a panel of that width, broken between settings; four lines at most.
 
-    >>> wrapped("cifar10, alpha 0.01, lr 0.001", inches=1.6).splitlines()
+    >>> wrap_title("cifar10, alpha 0.01, lr 0.001", inches=1.6).splitlines()
     ['cifar10, alpha 0.01,', 'lr 0.001']
     """
     hard = title.replace(" ", "\xa0").replace(",\xa0", ", ")

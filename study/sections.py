@@ -5,11 +5,12 @@ from typing import Any
 
 from ecgr.analysis.comparison import Pair
 from ecgr.analysis.statistics import sign_flip_floor
+from ecgr.report.page.tables import points
 from study.ablations import ablation_name, ablation_pairs, missing_ablations
-from study.collapse import reported, usual
+from study.collapse import is_reported, is_usual
 from study.data import ALGORITHMS, DATASETS, EXAMINED, REGULATORS, Study, dataset_of
-from study.labels import ordered
-from study.verdicts import RULES, Claim, Measured, points
+from study.labels import sort_entries
+from study.verdicts import RULES, Claim, Measurement
 
 BARS = "mean and 95 % interval over seeds, blue where the interval excludes zero; dots: the seeds"
 COMMANDS = {
@@ -19,8 +20,8 @@ COMMANDS = {
         "ecgr compare runs/study-controls --treatment algorithm.server_lr --treatment run.step_control",
     ),
     "ablations": ("ecgr sweep study/ablations --workers 2", "ecgr compare runs/study-ablations"),
-    "steps": ("ecgr sweep study/steps --workers 2", "ecgr figures runs/study-steps"),
-    "collapse": ("ecgr sweep study/collapse --workers 2", "ecgr figures runs/study-collapse"),
+    "steps": ("ecgr sweep study/steps --workers 2", "python -m study figures runs/study-steps"),
+    "collapse": ("ecgr sweep study/collapse --workers 2", "python -m study figures runs/study-collapse"),
     "full": ("ecgr sweep study/full --workers 2", "ecgr compare runs/study-full"),
     "lemma": ("pytest tests/study/test_theory.py",),
     "lc25000": ("ecgr run paper/lc25000",),
@@ -70,7 +71,7 @@ def claim_table(found: Sequence[Claim]) -> Iterable[str]:
         yield f"| {_cell(claim.says)} | {_cell(claim.measured)} | {claim.verdict} | {command} |"
 
 
-def beyond_table(found: Iterable[Measured]) -> Iterable[str]:
+def beyond_table(found: Iterable[Measurement]) -> Iterable[str]:
     """What was measured besides, without a verdict."""
     yield "| beyond what the paper claims | measured | command |"
     yield "|---|---|---|"
@@ -124,10 +125,10 @@ def control_section(study: Study) -> Iterable[str]:
     yield from _pair_rows(study.compared["controls"].ordered, "instead of plain", lambda pair: f"`{pair.regulator}`")
     yield from ("", "![controls](images/controls.png)", "", f"Squares and bars: {BARS}.", "")
     lengths = [(e["config"]["data.name"], e["norm_ratio"]["q50"]) for e in study.steps["theory"] if _strong(e)]
-    told = ", ".join(
+    longer = ", ".join(
         f"{100 * (length - 1):.0f} % on {DATASETS[data]}" for data, length in sorted(lengths, reverse=True)
     )
-    yield f"ECGR made the server's step longer by {told} (medians, one seed each): more than the control's 5 %."
+    yield f"ECGR made the server's step longer by {longer} (medians, one seed each): more than the control's 5 %."
     yield ""
     yield (
         "Three seeds were planned. On MNIST the rows with ten were extended after three had left them open and the main"
@@ -172,7 +173,7 @@ def steps_section() -> Iterable[str]:
     yield from ("## Which steps are kept, and the theory", "", *_commands("steps"))
     yield (
         "Maps of the client with the most steps (filled: kept); the mean position of kept steps over rounds, with the"
-        " range of 95 % of random choices; and the quantities of [the theory](../guide/theory.md) on MNIST and"
+        " range of 95 % of random choices; and the quantities of [the theory](theory.md) on MNIST and"
         " CIFAR-10 (running means over 3 or 5 rounds; those of the other two are in data/steps/findings.json)."
         " Positions are counted in two ways, because under strong heterogeneity some clients take two steps a round and"
         " others a hundred: the verdict takes each kept step once, as the paper's pictures show them."
@@ -182,8 +183,8 @@ def steps_section() -> Iterable[str]:
     yield from ("![the theory's quantities](images/theory.png)", "")
 
 
-def _reported(entry: Any) -> str:
-    return "yes" if reported(entry) else "no, usual" if usual(entry) else "no"
+def _report_cell(entry: Any) -> str:
+    return "yes" if is_reported(entry) else "no, usual" if is_usual(entry) else "no"
 
 
 def collapse_section(study: Study) -> Iterable[str]:
@@ -192,24 +193,24 @@ def collapse_section(study: Study) -> Iterable[str]:
     yield (
         "The paper's text reports it on CIFAR-10 at lr 0.0001, alpha 0.1 and beta 0, and calls CIFAR-100 largely"
         " consistent, which gives the fourth setting by inference; its usual setting is shown as well. One seed each:"
-        " of the paper's five the one whose clients are most unequal. Below the factor -1 the running statistics grow"
-        " from round to round with changing sign ([why](../guide/theory.md))."
+        " of the paper's five the one whose clients are most unequal. Below the factor -1 the buffers grow"
+        " from round to round with changing sign ([why](theory.md))."
     )
     yield ""
     yield _row(
-        *("data", "lr", "alpha", "beta", "reported", "statistics"),
+        *("data", "lr", "alpha", "beta", "reported", "buffers"),
         *("last five rounds, %", "rounds with a negative variance", "smallest factor"),
     )
     yield "|---|---|---|---|---|---|---|---|---|"
-    for e in ordered(study.collapse["statistics"]):
+    for e in sort_entries(study.collapse["buffers"]):
         config, found = e["config"], e["summary"]
         yield (
             f"| {DATASETS[config['data.name']]} | {config['optimizer.lr']:g} | {config['partition.alpha']:g} |"
-            f" {config['regulator.beta']:g} | {_reported(e)} | {config['run.buffers']} |"
+            f" {config['regulator.beta']:g} | {_report_cell(e)} | {config['run.buffers']} |"
             f" {100 * found['final_accuracy']:.2f} | {found['rounds_negative']} of {found['rounds']} |"
             f" {found['smallest_factor']:.2f} |"
         )
-    yield from ("", "![statistics over rounds](images/statistics.png)", "")
+    yield from ("", "![buffers over rounds](images/buffers.png)", "")
 
 
 def _missing_controls(study: Study, data: str) -> list[str]:
@@ -219,7 +220,7 @@ def _missing_controls(study: Study, data: str) -> list[str]:
     return [f"`{name}`" for name in REGULATORS if name not in found]
 
 
-def undecided(study: Study) -> Iterable[str]:
+def open_questions(study: Study) -> Iterable[str]:
     """What these runs cannot say."""
     pairs = study.compared["main"].ordered
     few = sum(pair.exploratory for pair in pairs)

@@ -1,24 +1,14 @@
 """Which steps are kept, and whether the theory holds: the paper's sentences on both, and what else was measured."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
-from ecgr.report.page.step_maps import late_curve, pooled_curve
 from ecgr.simulation.kept import Kept
 from study.data import DATASETS, EXAMINED, Study
-from study.labels import ordered
-from study.verdicts import SELDOM, Claim, Measured, Verdict, combined, held, percent
-
-Curve = Mapping[str, Sequence[float]]
-
-
-def outside(curve: Curve, part: slice = slice(None)) -> tuple[float, float]:
-    """The shares of rounds above and below the middle 95 % of random choices."""
-    mean, low, high = (curve[key][part] for key in ("mean", "chance_low", "chance_high"))
-    above = fmean(float(m > bound) for m, bound in zip(mean, high, strict=True))
-    below = fmean(float(m < bound) for m, bound in zip(mean, low, strict=True))
-    return above, below
+from study.labels import sort_entries
+from study.positions import client_curve, outside, step_curve
+from study.verdicts import SELDOM, Claim, Measurement, Verdict, combine, holds, percent
 
 
 def position_claims(study: Study) -> Iterable[Claim]:
@@ -26,11 +16,11 @@ def position_claims(study: Study) -> Iterable[Claim]:
     late = {data: study.maps[f"{data}-alpha-0.01"] for data in ("mnist", "fashion_mnist", "cifar10")}
     yield Claim(
         "alpha 0.01: the kept steps typically come late in local training (figures 4, 11, 12)",
-        "; ".join(f"{DATASETS[data]}: {_told(kept)}" for data, kept in late.items()),
-        combined([_if(outside(pooled_curve(kept))[0] > SELDOM) for kept in late.values()]),
+        "; ".join(f"{DATASETS[data]}: {_position_text(kept)}" for data, kept in late.items()),
+        combine([_verdict(outside(step_curve(kept))[0] > SELDOM) for kept in late.values()]),
         "steps",
     )
-    curve = pooled_curve(study.maps["cifar100-alpha-0.01"])
+    curve = step_curve(study.maps["cifar100-alpha-0.01"])
     third = len(curve["mean"]) // 3
     early, at_last = outside(curve, slice(None, third))[0], outside(curve, slice(-third, None))[1]
     yield Claim(
@@ -38,36 +28,36 @@ def position_claims(study: Study) -> Iterable[Claim]:
         f"above the middle 95 % of random choices in {percent(early)} of the first third of the rounds, below it in"
         f" {percent(at_last)} of the last; mean position {fmean(curve['mean'][:third]):.2f}, then"
         f" {fmean(curve['mean'][-third:]):.2f}",
-        _if(early > SELDOM and at_last > SELDOM),
+        _verdict(early > SELDOM and at_last > SELDOM),
         "steps",
     )
     even = study.maps["cifar10-alpha-1"]
     yield Claim(
         "CIFAR-10, alpha 1: the choice tends to resemble a random one (figure 11)",
-        _told(even),
-        _if(1 - sum(outside(pooled_curve(even))) > SELDOM),
+        _position_text(even),
+        _verdict(1 - sum(outside(step_curve(even))) > SELDOM),
         "steps",
     )
 
 
-def _told(kept: Sequence[Kept]) -> str:
-    curve = pooled_curve(kept)
-    (above, below), (by_client, _) = outside(curve), outside(late_curve(kept))
+def _position_text(kept: Sequence[Kept]) -> str:
+    curve = step_curve(kept)
+    (above, below), (by_client, _) = outside(curve), outside(client_curve(kept))
     return (
         f"mean position {fmean(curve['mean']):.2f} (0.5 at random), above the middle 95 % of random choices in"
         f" {percent(above)} of rounds ({percent(by_client)} if each client counts once), below it in {percent(below)}"
     )
 
 
-def _if(true: bool) -> Verdict:
+def _verdict(true: bool) -> Verdict:
     return "shown" if true else "contradicted"
 
 
 def _entries(study: Study) -> list[Any]:
-    return [e for e in ordered(study.steps["theory"]) if e["config"]["data.name"] in EXAMINED]
+    return [e for e in sort_entries(study.steps["theory"]) if e["config"]["data.name"] in EXAMINED]
 
 
-def _all(study: Study, tell: Callable[[Any], str]) -> str:
+def _by_setting(study: Study, tell: Callable[[Any], str]) -> str:
     return "; ".join(
         f"{DATASETS[e['config']['data.name']]} at alpha {e['config']['partition.alpha']:g}: {tell(e)}"
         for e in _entries(study)
@@ -78,8 +68,8 @@ def theory_claims(study: Study) -> Iterable[Claim]:
     """The assumption, the conclusion and the lemma."""
 
     def row(says: str, share: str, tell: Callable[[Any], str]) -> Claim:
-        verdicts = [held(e["shares"][share]) for e in _entries(study)]
-        return Claim(says, _all(study, tell), combined(verdicts), "steps")
+        verdicts = [holds(e["shares"][share]) for e in _entries(study)]
+        return Claim(says, _by_setting(study, tell), combine(verdicts), "steps")
 
     yield row(
         "Assumption: kept steps are better aligned with the true gradient than the others",
@@ -97,17 +87,17 @@ def theory_claims(study: Study) -> Iterable[Claim]:
     )
     yield Claim(
         "Lemma: alignment falls monotonically with beta",
-        "counterexample x = (1, 0), y = (0, 1), z = (1, 0.9): it grows until beta = 0.9 ([theory](../guide/theory.md))",
+        "counterexample x = (1, 0), y = (0, 1), z = (1, 0.9): it grows until beta = 0.9 ([theory](theory.md))",
         "contradicted",
         "lemma",
     )
 
 
-def theory_measured(study: Study) -> Iterable[Measured]:
+def theory_rows(study: Study) -> Iterable[Measurement]:
     """What the paper says of a client, measured on the server's step, and the condition that its proof lacks."""
-    yield Measured(
+    yield Measurement(
         "beta is at least |a|²/|b|², the condition of the repaired theorem",
-        _all(
+        _by_setting(
             study,
             lambda e: (
                 f"in {percent(e['shares']['beta_covers'])} of updates; |a|²/|b|² has median"
@@ -117,9 +107,9 @@ def theory_measured(study: Study) -> Iterable[Measured]:
         ),
         "steps",
     )
-    yield Measured(
+    yield Measurement(
         "Length of the server's step with regulation over that without; each client's length is restored exactly",
-        _all(
+        _by_setting(
             study,
             lambda e: (
                 f"|G'|/|G| has median {e['norm_ratio']['q50']:.3f}, middle 90 % {e['norm_ratio']['q05']:.3f} to"
@@ -128,9 +118,9 @@ def theory_measured(study: Study) -> Iterable[Measured]:
         ),
         "steps",
     )
-    yield Measured(
+    yield Measurement(
         "Cosine of the server's step with the true gradient, before and after regulation",
-        _all(
+        _by_setting(
             study,
             lambda e: (
                 f"mean {e['cosines']['before']:.3f} before, {e['cosines']['after']:.3f} after;"

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from ecgr.analysis.arms import Run
-from ecgr.report.page.facts import flat
+from ecgr.analysis.collect import flat
 from study.labels import labels, significant
 
 QUANTILES = (5, 25, 50, 75, 95)
@@ -55,12 +55,12 @@ def theory(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return [
         {**label, **found}
         for run, label in zip(runs, labels(runs), strict=True)
-        for found in [measured(run.rounds, flat(run.record.config).get("regulator.beta"))]
+        for found in [summarise(run.rounds, flat(run.record.config).get("regulator.beta"))]
         if found is not None
     ]
 
 
-def measured(rows: Iterable[Mapping[str, Any]], beta: float | None) -> dict[str, Any] | None:
+def summarise(rows: Iterable[Mapping[str, Any]], beta: float | None) -> dict[str, Any] | None:
     """The numbers of one run from its rows; None if no update in it could be judged.
 
     ``beta`` is that of the config; where a client's row has its own, that one counts.

@@ -7,6 +7,7 @@ from typing import Literal
 
 from ecgr.analysis.comparison import Estimate, Pair, judge
 from ecgr.analysis.metrics import PRIMARY
+from ecgr.report.page.tables import points
 
 CLAIMED_GAIN = 0.01
 """The paper: approximately one to two points; its lower end, taken at its word."""
@@ -47,7 +48,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
+class Measurement:
     """Something that the paper does not claim: measured, not judged."""
 
     what: str
@@ -66,12 +67,12 @@ def gains_a_point(found: Estimate) -> Verdict:
 
 def gains(found: Estimate) -> Verdict:
     """A gain of any size."""
-    return _decided(found, {"better": "shown", "worse": "contradicted", "equivalent": "contradicted"})
+    return _decide(found, {"better": "shown", "worse": "contradicted", "equivalent": "contradicted"})
 
 
 def loses(found: Estimate) -> Verdict:
     """A loss of any size."""
-    return _decided(found, {"worse": "shown", "better": "contradicted", "equivalent": "contradicted"})
+    return _decide(found, {"worse": "shown", "better": "contradicted", "equivalent": "contradicted"})
 
 
 def gains_nothing(found: Estimate) -> Verdict:
@@ -91,14 +92,14 @@ def agrees(found: Estimate) -> Verdict:
     return "contradicted" if low >= CLAIMED_GAIN or high <= -CLAIMED_GAIN else "not shown"
 
 
-def held(share: float | None) -> Verdict:
+def holds(share: float | None) -> Verdict:
     """Something that is taken for granted."""
     if share is None:
         return "not measured"
     return "shown" if share >= OFTEN else "contradicted" if share < SELDOM else "not shown"
 
 
-def _decided(found: Estimate, verdicts: Mapping[str, Verdict]) -> Verdict:
+def _decide(found: Estimate, verdicts: Mapping[str, Verdict]) -> Verdict:
     return verdicts.get(judge(found), "not shown")
 
 
@@ -113,15 +114,6 @@ def gain(pair: Pair, metric: str = PRIMARY) -> str:
     return f"{points(found.mean)} ({points(low)} to {points(high)}; {len(pair.seeds)} seeds)"
 
 
-def points(value: float) -> str:
-    """A difference of shares in percentage points.
-
-    >>> points(0.0123), points(-0.00001)
-    ('+1.23', '+0.00')
-    """
-    return f"{100 * value:+z.2f}"
-
-
 def percent(value: float | None) -> str:
     """A share as per cent.
 
@@ -131,10 +123,10 @@ def percent(value: float | None) -> str:
     return "none" if value is None else f"{100 * value:.0f} %"
 
 
-def combined(verdicts: Sequence[str]) -> str:
+def combine(verdicts: Sequence[str]) -> str:
     """One verdict for several settings; where they differ, how many each.
 
-    >>> combined(["shown", "shown"]), combined(["shown", "not shown", "not shown"])
+    >>> combine(["shown", "shown"]), combine(["shown", "not shown", "not shown"])
     ('shown', 'not shown 2, shown 1')
     """
     counts = Counter(verdicts)

@@ -30,7 +30,7 @@ HEADINGS = {
     "cost": "Cost",
     "settings": "Settings and provenance",
 }
-PLOTS = ("accuracy-0", "loss-0", "accuracy-1", "loss-1", "differences", "overview", "map", "late", "federation", "cost")
+PLOTS = ("accuracy-0", "loss-0", "accuracy-1", "loss-1", "differences", "overview", "map", "federation", "cost")
 
 POOR_CONTRAST = """(() => {
   const channel = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);

@@ -9,7 +9,7 @@ import typer
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from ecgr.analysis.arms import grouped, read_runs
+from ecgr.analysis.arms import group_runs, read_runs
 from ecgr.analysis.collect import find_runs
 from ecgr.cli.reporting import figures_command, report_command
 from ecgr.errors import DataError
@@ -60,7 +60,7 @@ def test_an_ablation_has_a_panel_for_each_value(tmp_path: Path) -> None:
             write_run(place / "ecgr", config=config)
             if beta:
                 write_run(place / "none", regulator="none", config={"optimizer": {"lr": rate}})
-    panels = ablations(grouped(read_runs(find_runs([tmp_path]))))
+    panels = ablations(group_runs(read_runs(find_runs([tmp_path]))))
     assert {key: [panel.label for panel in each] for key, each in panels.items()} == {
         "optimizer.lr": ["optimizer.lr = 0.01", "optimizer.lr = 0.1"],
         "regulator.beta": ["regulator.beta = 0.0", "regulator.beta = 0.5"],

@@ -1,11 +1,11 @@
-"""Binned maps keep the shares they stand for, and chance is what random choices do."""
+"""Binned maps keep the shares they stand for."""
 
 import base64
 
 import numpy as np
 import pytest
 
-from ecgr.report.page.step_maps import ABSENT, LEVELS, binned_array, kept_array, late_curve, step_maps
+from ecgr.report.page.step_maps import ABSENT, LEVELS, binned_array, kept_array, step_maps
 from ecgr.simulation.kept import Kept
 
 
@@ -48,13 +48,3 @@ def test_cells_without_a_step_are_absent() -> None:
 def test_binning_keeps_the_mean() -> None:
     array = kept_array(random_entries(rounds=64, clients=1, steps=32))
     assert binned_array(array, 16).mean() == pytest.approx(array.mean())
-
-
-def test_a_random_choice_lies_in_its_band() -> None:
-    curve = late_curve(random_entries(rounds=2000, clients=3, steps=21))
-    inside = [
-        low <= mean <= high
-        for mean, low, high in zip(curve["mean"], curve["chance_low"], curve["chance_high"], strict=True)
-    ]
-    assert np.mean(inside) == pytest.approx(0.95, abs=0.015)
-    assert np.mean(curve["mean"]) == pytest.approx(0.5, abs=0.005)

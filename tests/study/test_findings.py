@@ -10,12 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from matplotlib.figure import Figure
-from study.buffers import measured as statistics_of
+from study.buffers import summarise as summarise_buffers
+from study.figure_buffers import columns_of
 from study.figure_findings import finding_figures
-from study.figure_statistics import columns_of
 from study.findings import findings, read_findings, to_text
 from study.labels import labels, titles
-from study.theory import measured as theory_of
+from study.positions import client_curve
+from study.theory import summarise as theory_of
 
 from ecgr.analysis.arms import read_runs
 from ecgr.errors import DataError
@@ -46,8 +47,8 @@ def row(number: int, clients: Sequence[Mapping[str, Any]], **own: Any) -> dict[s
 
 
 def batch_norm_row(number: int, accuracy: float, variance: float | None, factor: float) -> dict[str, Any]:
-    statistics = {"smallest_variance": variance, "factor": factor}
-    return {"round": number, "accuracy": accuracy, "statistics": statistics, "clients": []}
+    buffers = {"smallest_variance": variance, "factor": factor}
+    return {"round": number, "accuracy": accuracy, "buffers": buffers, "clients": []}
 
 
 def record(
@@ -160,14 +161,14 @@ def test_shares_fit_each_other(pairs: list[tuple[bool, bool, float]]) -> None:
     assert quantiles == sorted(quantiles)
 
 
-def test_statistics_as_counted_by_hand() -> None:
+def test_buffers_as_counted_by_hand() -> None:
     rows = [
         batch_norm_row(n, accuracy, variance, factor)
         for n, (accuracy, variance, factor) in enumerate(
             [(0.9, 0.5, 0.1), (0.1, -0.2, -0.5), (0.2, 0.3, -1.0), (0.3, -4.0, -1.5), (0.4, None, -2), (0.5, 0.1, 0)], 1
         )
     ]
-    found = statistics_of(rows)
+    found = summarise_buffers(rows)
     assert found["rounds"] == [1, 2, 3, 4, 5, 6]
     assert found["smallest_variance"] == [0.5, -0.2, 0.3, -4.0, None, 0.1]
     assert found["summary"] == {
@@ -251,7 +252,7 @@ def test_figures_drawn_from_the_file_are_the_same(tmp_path: Path, monkeypatch: p
     found = findings(all_kinds(tmp_path / "runs"))
     write_drawings(tmp_path / "first", finding_figures(found))
     again = write_drawings(tmp_path / "again", finding_figures(json.loads(to_text(found))))
-    assert {path.name.partition("-")[0] for path in again} == {"positions", "theory", "statistics"}
+    assert {path.name.partition("-")[0] for path in again} == {"positions", "theory", "buffers"}
     for path in again:
         assert path.read_bytes() == (tmp_path / "first" / path.name).read_bytes()
 
@@ -279,10 +280,10 @@ def test_columns_are_settings_in_the_order_of_their_factor(tmp_path: Path) -> No
         for treatment, factor in (("as_weights", lowest), ("average", 0.5)):
             config: Config = {"optimizer": {"lr": rate}, "run": {"buffers": treatment}}
             runs.append(record(tmp_path / f"{rate}-{treatment}", [batch_norm_row(1, 0.1, 1.0, factor)], config=config))
-    columns = columns_of(findings(runs)["statistics"])
+    columns = columns_of(findings(runs)["buffers"])
     assert [column.title for column in columns] == ["digits, lr 0.01", "digits, lr 0.1", "digits, lr 0.001"]
     assert all(column.treatments == {"as_weights", "average"} for column in columns)
-    assert not columns_of(findings(runs[1::2])["statistics"])  # averaged ones alone
+    assert not columns_of(findings(runs[1::2])["buffers"])  # averaged ones alone
 
 
 @pytest.mark.parametrize("width", [3.35, 6.9])
@@ -311,3 +312,19 @@ def test_runs_of_different_lengths_are_drawn_to_one(tmp_path: Path) -> None:
     assert np.asarray(longer.get_xdata()).tolist() == [0.25, 0.5, 0.75, 1.0]
     assert np.asarray(shorter.get_xdata()).tolist() == [0.5, 1.0]
     assert figure.axes[-1].get_xlabel() == "part of the run"
+
+
+def test_a_random_choice_lies_in_its_band() -> None:
+    rng = np.random.default_rng(0)
+    entries = [
+        Kept(number, client, 21, tuple(rng.choice(21, size=10, replace=False).tolist()))
+        for number in range(1, 2001)
+        for client in range(3)
+    ]
+    curve = client_curve(entries)
+    inside = [
+        low <= mean <= high
+        for mean, low, high in zip(curve["mean"], curve["chance_low"], curve["chance_high"], strict=True)
+    ]
+    assert np.mean(inside) == pytest.approx(0.95, abs=0.015)
+    assert np.mean(curve["mean"]) == pytest.approx(0.5, abs=0.005)

@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 from study.claims import verdict_on_choice, verdict_on_direction
-from study.collapse import collapsed, verdict_on_collapse, verdict_on_reason
-from study.steps import outside
-from study.verdicts import Judge, agrees, combined, gain, gains, gains_a_point, gains_nothing, loses
+from study.collapse import has_collapsed, verdict_on_collapse, verdict_on_reason
+from study.positions import outside
+from study.verdicts import Judge, agrees, combine, gain, gains, gains_a_point, gains_nothing, loses
 
 from ecgr.analysis.comparison import Estimate, Pair
 from ecgr.analysis.metrics import PRIMARY
@@ -97,9 +97,9 @@ HEALTHY = {**COLLAPSED, "smallest_variance": [0.1] * 5, "accuracy": [0.3] * 5}
 
 
 def test_the_rules_for_the_collapse() -> None:
-    assert collapsed(COLLAPSED)
-    assert not collapsed(HEALTHY)
-    assert not collapsed({**COLLAPSED, "accuracy": [0.3] * 5})
+    assert has_collapsed(COLLAPSED)
+    assert not has_collapsed(HEALTHY)
+    assert not has_collapsed({**COLLAPSED, "accuracy": [0.3] * 5})
     assert verdict_on_collapse([COLLAPSED] * 12, [HEALTHY]) == "shown"
     assert verdict_on_collapse([COLLAPSED, HEALTHY], [HEALTHY]) == "not shown"
     assert verdict_on_collapse([COLLAPSED], [COLLAPSED, HEALTHY]) == "not shown"
@@ -123,4 +123,4 @@ def test_one_seed_has_a_difference_and_no_interval() -> None:
 
 
 def test_verdicts_of_several_settings_are_counted_where_they_differ() -> None:
-    assert combined(["shown", "contradicted", "contradicted"]) == "contradicted 2, shown 1"
+    assert combine(["shown", "contradicted", "contradicted"]) == "contradicted 2, shown 1"

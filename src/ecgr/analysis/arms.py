@@ -91,7 +91,7 @@ def read_runs(records: Sequence[RunRecord]) -> list[Run]:
     ]
 
 
-def grouped(runs: Sequence[Run], baseline: str = BASELINE) -> list[Group]:
+def group_runs(runs: Sequence[Run], baseline: str = BASELINE) -> list[Group]:
     """Arms within groups, in the order in which their runs come, each arm's runs by seed."""
     arms: dict[tuple[str, str], dict[str, list[Run]]] = {}
     for run in runs:

@@ -31,7 +31,7 @@ def summarise(records: Sequence[RunRecord], treatment: Sequence[str] = ()) -> li
 
     Keys of the ``treatment`` are what is compared, like the regulator, instead of what must be alike.
     """
-    configs = [_flat(record.config) for record in records]
+    configs = [flat(record.config) for record in records]
     labels = [_labels(config, configs, treatment) for config in configs]
     return [
         RunSummary(
@@ -99,5 +99,10 @@ def _component(section: str, config: Flat, configs: Sequence[Flat], treatment: S
     return f"{name}({', '.join(parameters)})" if parameters else name
 
 
-def _flat(config: Mapping[str, Mapping[str, Any]]) -> Flat:
+def flat(config: Mapping[str, Mapping[str, Any]]) -> Flat:
+    """A config by dotted keys.
+
+    >>> flat({"run": {"seed": 0}})
+    {'run.seed': 0}
+    """
     return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}

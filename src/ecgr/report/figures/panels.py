@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ecgr.analysis.arms import Arm, Group
-from ecgr.analysis.collect import varying_keys
+from ecgr.analysis.collect import flat, varying_keys
 from ecgr.report.page.drawings import colour_numbers
-from ecgr.report.page.facts import flat
 from ecgr.report.visible import visible
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from ecgr.analysis.arms import Arm, Group, compare_finished, grouped, read_runs
+from ecgr.analysis.arms import Arm, Group, compare_finished, group_runs, read_runs
 from ecgr.errors import DataError, EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.report.figures.panels import Drawing, ablations, curve_panels, panel_grid
@@ -53,7 +53,7 @@ def write_figures(records: Sequence[RunRecord], directory: Path) -> list[Path]:
     runs = read_runs(records)
     if not any(run.rounds for run in runs):
         raise DataError("nothing to draw: no run has finished a round")
-    groups = grouped(runs)
+    groups = group_runs(runs)
     written = write_drawings(directory, _figures(groups))
     rows = visible(table_rows(groups, compare_finished(runs)))
     for name, text in (("table.csv", to_csv(rows)), ("table.tex", to_latex(rows))):

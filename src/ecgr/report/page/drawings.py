@@ -12,7 +12,7 @@ import numpy as np
 
 from ecgr.analysis.arms import Arm, Group, Run
 from ecgr.analysis.comparison import MARGIN, Comparison
-from ecgr.report.page.step_maps import late_curve, step_maps
+from ecgr.report.page.step_maps import step_maps
 from ecgr.simulation.kept import Kept
 
 CURVES = ("accuracy", "loss", "train_loss")
@@ -32,7 +32,7 @@ FIRST = {
 Series = dict[str, list[Any]]
 
 
-def drawn(groups: Sequence[Group], comparison: Comparison, baseline: str = "none") -> dict[str, Any]:
+def page_data(groups: Sequence[Group], comparison: Comparison, baseline: str = "none") -> dict[str, Any]:
     """What the page's scripts read."""
     colours = colour_numbers(groups, baseline)
     kept = {id(run): run.record.kept() for group in groups for arm in group.arms for run in arm.runs}
@@ -54,14 +54,6 @@ def drawn(groups: Sequence[Group], comparison: Comparison, baseline: str = "none
         "pairs": _pairs(comparison, colours),
         "margin": 100 * MARGIN,
         "steps": _steps(groups, kept),
-        "late": [
-            [
-                {"label": arm.regulator, "colour": colours[arm.regulator], **curve}
-                for arm in group.arms
-                if (curve := late_curve([entry for run in arm.counted for entry in kept[id(run)]]))["rounds"]
-            ]
-            for group in groups
-        ],
         "federations": _federations(groups),
         "diagnostics": [_diagnostics(group, colours) for group in groups],
         "cost": [

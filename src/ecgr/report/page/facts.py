@@ -5,17 +5,17 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ecgr.analysis.arms import Group, Run
-from ecgr.analysis.collect import varying_keys
+from ecgr.analysis.collect import flat, varying_keys
 from ecgr.report.page.tables import Cell, Table, table
 
 MOST_REJECTED = 200
 """Lines of rejected updates that are listed; the rest are counted."""
 
 
-def joined(values: Iterable[Any]) -> str:
+def join_values(values: Iterable[Any]) -> str:
     """Different values in a row, numbers in order.
 
-    >>> joined([2, 0, 2, 1]), joined(["digits", None])
+    >>> join_values([2, 0, 2, 1]), join_values(["digits", None])
     ('0, 1, 2', 'digits')
     """
     found = [value for value in dict.fromkeys(values) if value is not None and value != ""]
@@ -24,12 +24,12 @@ def joined(values: Iterable[Any]) -> str:
     return ", ".join(map(str, found))
 
 
-def differing(runs: Sequence[Run]) -> Table | None:
+def varying_settings(runs: Sequence[Run]) -> Table | None:
     """The settings that are not the same in all runs, and how many runs have which value."""
     configs = [flat(run.record.config) for run in runs]
     rows = []
     for key in [*varying_keys(configs), "run.seed"]:
-        values = _counted(str(config[key]) for config in configs if key in config)
+        values = _count(str(config[key]) for config in configs if key in config)
         if len(values) > 1:
             rows.append([Cell(key), Cell(", ".join(values))])
     return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
@@ -41,7 +41,7 @@ def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
         {
             "label": arm.label,
             "about": f"{len(arm.runs)} {'run' if len(arm.runs) == 1 else 'runs'},"
-            f" seed {joined(run.seed for run in arm.runs)}, key {joined(run.record.key for run in arm.runs)}",
+            f" seed {join_values(run.seed for run in arm.runs)}, key {join_values(run.record.key for run in arm.runs)}",
             "text": _toml(arm.runs[0].record.config, seeds=[run.seed for run in arm.runs]),
         }
         for group in groups
@@ -83,15 +83,15 @@ def data_hashes(runs: Sequence[Run]) -> Table | None:
 
 def made_with(runs: Sequence[Run]) -> list[str]:
     """Versions and machines, each combination once with the number of runs."""
-    return _counted(_made_with(run.record.manifest) for run in runs)
+    return _count(_made_with(run.record.manifest) for run in runs)
 
 
 def notes(runs: Sequence[Run]) -> list[str]:
     """What the runs noted about their data, each once with the number of runs."""
-    return _counted(str(note) for run in runs for note in run.record.manifest.get("notes", []))
+    return _count(str(note) for run in runs for note in run.record.manifest.get("notes", []))
 
 
-def rejected(runs: Sequence[Run]) -> Table | None:
+def rejections(runs: Sequence[Run]) -> Table | None:
     """Updates that were not used, and why."""
     rows = [
         [
@@ -111,7 +111,7 @@ def rejected(runs: Sequence[Run]) -> Table | None:
     return table(caption, ["run", "round#", "client", "reason"], rows[:MOST_REJECTED])
 
 
-def _counted(texts: Iterable[str]) -> list[str]:
+def _count(texts: Iterable[str]) -> list[str]:
     return [f"{text} ({count} {'run' if count == 1 else 'runs'})" for text, count in Counter(texts).items()]
 
 
@@ -130,7 +130,7 @@ def _toml(config: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> str:
     for section, values in config.items():
         lines.append(f"[{section}]")
         for key, value in values.items():
-            shown = seeds[0] if len(seeds) == 1 else f"{joined(seeds)}  # one run each"
+            shown = seeds[0] if len(seeds) == 1 else f"{join_values(seeds)}  # one run each"
             lines.append(f"{key} = {shown if (section, key) == ('run', 'seed') else _value(value)}")
         lines.append("")
     return "\n".join(lines).rstrip()
@@ -142,12 +142,3 @@ def _value(value: Any) -> str:
     if value is None:
         return '""  # none'
     return f'"{value}"' if isinstance(value, str) else str(value)
-
-
-def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """A config by dotted keys.
-
-    >>> flat({"run": {"seed": 0}})
-    {'run.seed': 0}
-    """
-    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}

@@ -13,11 +13,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ecgr.analysis.arms import BASELINE, compare_finished, grouped, read_runs
+from ecgr.analysis.arms import BASELINE, compare_finished, group_runs, read_runs
 from ecgr.errors import EnvironmentFault
 from ecgr.files import write_atomically
-from ecgr.report.page.drawings import drawn
-from ecgr.report.page.text import told
+from ecgr.report.page.drawings import page_data
+from ecgr.report.page.text import page_text
 from ecgr.report.visible import visible
 from ecgr.runs.record import RunRecord
 
@@ -46,7 +46,7 @@ def render(records: Sequence[RunRecord]) -> str:
         raise EnvironmentFault(f"the report needs {error.name}: pip install 'ecgr[report]'") from None
     data, text = page_content(records)
     # Only these files of the package and plotly's own are put on the page as they are.
-    style, plotly = _static("report.css"), _closed(get_plotlyjs())
+    style, plotly = _static("report.css"), _sealed(get_plotlyjs())
     script = "(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();\n"
     environment = Environment(
         loader=PackageLoader("ecgr.report.page"),
@@ -70,9 +70,9 @@ def render(records: Sequence[RunRecord]) -> str:
 def page_content(records: Sequence[RunRecord]) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is drawn and what is told; the comparison is that of `ecgr compare`, over finished runs."""
     runs = read_runs(records)
-    groups = grouped(runs, BASELINE)
+    groups = group_runs(runs, BASELINE)
     comparison = compare_finished(runs)
-    return visible(drawn(groups, comparison, BASELINE)), visible(told(runs, groups, comparison))
+    return visible(page_data(groups, comparison, BASELINE)), visible(page_text(runs, groups, comparison))
 
 
 def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:
@@ -104,10 +104,10 @@ def injected_styles(plotly: str) -> list[str]:
 
 
 def _static(name: str) -> str:
-    return _closed((files("ecgr.report.page") / "templates" / name).read_text(encoding="utf-8"))
+    return _sealed((files("ecgr.report.page") / "templates" / name).read_text(encoding="utf-8"))
 
 
-def _closed(text: str) -> str:
+def _sealed(text: str) -> str:
     """Text that cannot end its element, with the line ends that a browser hashes."""
     return text.replace("\r\n", "\n").replace("</script", "<\\/script").replace("</style", "<\\/style")
 

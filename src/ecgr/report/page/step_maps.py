@@ -6,7 +6,7 @@ binned ones hold for each cell the share of its steps that was kept, as a byte: 
 
 import base64
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,6 @@ SIDE = 100
 LEAST_SIDE = 24
 """Rather than draw maps coarser than this, the last runs are left out."""
 LEVELS, ABSENT = 250, 255
-NORMAL_95 = 1.959964
 
 Entries = Sequence[Kept]
 
@@ -40,47 +39,6 @@ def step_maps(runs: Mapping[str, Entries], budget: int = BUDGET) -> dict[str, li
         clients.popitem()
     side = max(1, min(SIDE, _side(clients, budget)))
     return {name: [_binned(client, own, side) for client, own in each.items()] for name, each in clients.items()}
-
-
-def late_curve(entries: Entries) -> dict[str, list[Any]]:
-    """How late kept steps come, round by round: their mean position, and where 95 % of random choices would fall.
-
-    The position of step i (from 0) of T is (i + 1/2) / T, so a random choice has the mean 1/2. Each client of a
-    round counts once. The variance of a mean of k of T positions drawn without replacement is
-    (T^2 - 1) / (12 T^2) / k * (T - k) / (T - 1).
-
-    >>> late_curve([Kept(round=1, client=0, steps=4, kept=(3, 2))])["mean"]
-    [0.75]
-    """
-    return _curve(entries, lambda entry: 1)
-
-
-def pooled_curve(entries: Entries) -> dict[str, list[Any]]:
-    """As `late_curve`, but each kept step of a round counts once: clients weigh as much as they kept.
-
-    >>> pooled_curve([Kept(1, 0, 4, (3, 2)), Kept(1, 1, 2, (0,))])["mean"]  # (0.875 + 0.625 + 0.25) / 3
-    [0.58333]
-    """
-    return _curve(entries, lambda entry: len(entry.kept))
-
-
-def _curve(entries: Entries, weight: Callable[[Kept], int]) -> dict[str, list[Any]]:
-    rounds: dict[int, list[Kept]] = {}
-    for entry in entries:
-        if entry.kept:
-            rounds.setdefault(entry.round, []).append(entry)
-    curve: dict[str, list[Any]] = {"rounds": sorted(rounds), "mean": [], "chance_low": [], "chance_high": []}
-    for number in curve["rounds"]:
-        own = rounds[number]
-        weights = [weight(entry) for entry in own]
-        positions = [(sum(e.kept) / len(e.kept) + 0.5) / e.steps for e in own]
-        variances = [_chance_variance(e.steps, len(e.kept)) for e in own]
-        mean = sum(w * p for w, p in zip(weights, positions, strict=True)) / sum(weights)
-        spread = math.sqrt(sum(w * w * v for w, v in zip(weights, variances, strict=True))) / sum(weights)
-        curve["mean"].append(round(mean, 5))
-        curve["chance_low"].append(round(max(0.0, 0.5 - NORMAL_95 * spread), 5))
-        curve["chance_high"].append(round(min(1.0, 0.5 + NORMAL_95 * spread), 5))
-    return curve
 
 
 def kept_array(entries: Entries) -> NDArray[np.float64]:
@@ -150,9 +108,3 @@ def _exact_bytes(entries: Entries) -> int:
 
 def _side(clients: Mapping[str, Mapping[int, Entries]], budget: int) -> int:
     return math.isqrt(budget // sum(map(len, clients.values())))
-
-
-def _chance_variance(steps: int, kept: int) -> float:
-    if steps < 2:
-        return 0.0
-    return (steps**2 - 1) / (12 * steps**2) / kept * (steps - kept) / (steps - 1)

@@ -9,7 +9,16 @@ from typing import Any
 from ecgr.analysis.arms import Arm, Group, Run
 from ecgr.analysis.comparison import LEVEL, Comparison, Pair
 from ecgr.analysis.metrics import METRICS, PRIMARY
-from ecgr.report.page.facts import config_texts, data_hashes, differing, joined, made_with, notes, rejected, run_table
+from ecgr.report.page.facts import (
+    config_texts,
+    data_hashes,
+    join_values,
+    made_with,
+    notes,
+    rejections,
+    run_table,
+    varying_settings,
+)
 from ecgr.report.page.tables import Cell, Table, cost_table, points, table
 from ecgr.report.presentation import sentence
 
@@ -17,12 +26,12 @@ NAMED = 6
 """Runs named in a warning before the rest are only counted."""
 
 
-def told(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
+def page_text(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
     """What the template prints."""
     compared = any(pair.primary.mean is not None for pair in comparison.pairs)
     return {
         "heading": "Did regulation help?" if compared else "What was run",
-        "names": joined(run.record.manifest.get("name") for run in runs),
+        "names": join_values(run.record.manifest.get("name") for run in runs),
         "facts": _facts(runs),
         "answers": [{"sentence": sentence(pair), "verdict": _verdict(pair)} for pair in comparison.pairs],
         "instead": [] if compared else _instead(groups, comparison.baseline),
@@ -34,13 +43,13 @@ def told(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparison) -
             for group in groups
         ],
         "cost": cost_table(groups, comparison.baseline),
-        "differing": differing(runs),
+        "differing": varying_settings(runs),
         "configs": config_texts(groups),
         "runs": run_table(runs),
         "hashes": data_hashes(runs),
         "made_with": made_with(runs),
         "notes": notes(runs),
-        "rejected": rejected(runs),
+        "rejected": rejections(runs),
     }
 
 
@@ -142,7 +151,7 @@ def _names(pair: Pair, several: bool) -> list[Cell]:
 
 def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
     """What can be said without a pair: how each arm ended, and what is missing for an answer."""
-    lines = [line for group in groups for arm in group.arms for line in _ended(arm)]
+    lines = [line for group in groups for arm in group.arms for line in _endings(arm)]
     arms = [arm for group in groups for arm in group.arms]
     if not any(run.state == "finished" for arm in arms for run in arm.runs):
         return [*lines, "No run is finished, so nothing is compared yet."]
@@ -155,7 +164,7 @@ def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
     ]
 
 
-def _ended(arm: Arm) -> Iterable[str]:
+def _endings(arm: Arm) -> Iterable[str]:
     runs = [run for run in arm.counted if run.rounds]
     if not runs:
         yield f"{arm.label}: no round yet."
@@ -191,7 +200,7 @@ def _facts(runs: Sequence[Run]) -> list[str]:
     configs = [run.record.config for run in runs]
 
     def values(section: str, key: str) -> str:
-        return joined(config.get(section, {}).get(key) for config in configs)
+        return join_values(config.get(section, {}).get(key) for config in configs)
 
     return [
         f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}",

@@ -1,4 +1,4 @@
-// Which steps were kept: all clients of a run in a scene that turns, one client as a map, and how late they come.
+// Which steps were kept: all clients of a run in a scene that turns, one client as a map.
 const MOST_POINTS = 3000;
 const EYE = narrow.matches ? { x: 1.95, y: -1.95, z: 1.15 } : { x: 1.7, y: -1.7, z: 1 };
 const chosen = { run: 0, client: 0 };
@@ -121,25 +121,6 @@ register('plot-map', (theme) => {
   };
 });
 
-register('plot-late', (theme) => {
-  const curves = data.late[data.steps[chosen.run].group];
-  const [first] = curves;
-  return {
-    traces: [
-      band(first.rounds, first.chance_low, first.chance_high, theme.quiet),
-      { x: first.rounds, y: first.rounds.map(() => 0.5), type: 'scatter', mode: 'lines', name: 'random choice', line: { color: theme.quiet, width: 1.5, dash: 'dot' }, hovertemplate: '%{y:.3f}' },
-      ...curves.map((curve) => ({
-        x: curve.rounds, y: curve.mean, type: 'scatter', mode: curve.rounds.length > 1 ? 'lines' : 'markers', name: plain(curve.label),
-        line: { color: armColour(theme, curve.colour), width: 2.25, dash: armDash(curve.colour) }, marker: { color: armColour(theme, curve.colour) }, hovertemplate: '%{y:.3f}',
-      })),
-    ],
-    layout: layout(theme, {
-      hovermode: 'x unified', showlegend: true, xaxis: axis(theme, 'round', { showgrid: false, tickformat: 'd' }),
-      yaxis: axis(theme, 'mean position of kept steps'),
-    }),
-  };
-});
-
 function chooseRun() {
   const labels = data.steps[chosen.run].clients.map((map) => `${map.client} (${stepCount(map)} steps a round)`);
   chosen.client = Math.min(chosen.client, labels.length - 1);
@@ -151,7 +132,7 @@ if (data.steps.length) {
   choices('steps-run', data.steps.map((run) => run.label), (event) => {
     chosen.run = Number(event.target.value);
     chooseRun();
-    for (const id of ['plot-overview', 'plot-map', 'plot-late']) show(id);
+    for (const id of ['plot-overview', 'plot-map']) show(id);
   });
   const sizes = data.steps[0].clients.map((map) => stepCount(map));
   chosen.client = sizes.indexOf(Math.max(...sizes));

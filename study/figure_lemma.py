@@ -1,24 +1,16 @@
-"""The figure of docs/guide/theory.md: the lemma's counterexample, and where the repaired theorem holds.
+"""The figure of docs/results/theory.md: the lemma's counterexample, and where the repaired theorem holds."""
 
-``python -m study.theory_figure docs/guide/images/theory.png`` draws it, to the same bytes each time.
-"""
-
-import sys
-from io import BytesIO
-from pathlib import Path
-
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
-from ecgr.files import write_atomically
 from ecgr.report.figures.panels import COLOURS
-from ecgr.report.figures.write import STYLE
 
 Array = NDArray[np.float64]
+SIZE = (6.9, 2.9)
+"""Inches."""
 WORSE, BETTER = COLOURS[0], COLOURS[1]
 BORDERS = {"60°": ("o", 1 / 3), "90°": ("s", 1 / 2), "120°": ("^", 2 / 3)}
 """Angles between a and b, as shares of 180°, at which the border is looked for, and their marks."""
@@ -71,16 +63,6 @@ def draw(figure: Figure) -> None:
     _repaired(figure, right)
 
 
-def write(path: Path) -> None:
-    """Write the figure as a PNG without metadata."""
-    with mpl.rc_context(STYLE):
-        figure = Figure(figsize=(6.9, 2.9), layout="constrained")
-        draw(figure)
-        buffer = BytesIO()
-        figure.savefig(buffer, format="png", metadata={"Software": None})
-    write_atomically(path, buffer.getvalue())
-
-
 def _counterexample(ax: Axes) -> None:
     """The alignment against beta."""
     beta = np.linspace(0, 1, 201)
@@ -129,7 +111,3 @@ def _repaired(figure: Figure, ax: Axes) -> None:
     ax.axhline(1, color="black", linewidth=0.6, linestyle=":")
     ax.legend(title="border found,\nby angle of a, b", title_fontsize=7, loc="lower right", bbox_to_anchor=(1.02, 0.22))
     ax.set(xlim=(0, 1), ylim=(0, 1.2), xlabel="β", ylabel="|a|² / |b|²", title="The repair: β ≥ |a|² / |b|²")
-
-
-if __name__ == "__main__":
-    write(Path(sys.argv[1]))

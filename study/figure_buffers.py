@@ -1,7 +1,7 @@
-"""BatchNorm's running statistics over rounds, with matplotlib: from plain data alone.
+"""BatchNorm's buffers over rounds, with matplotlib: from plain data alone.
 
 One column for each setting, in the order of how far its factor fell; in it accuracy, smallest variance and factor, a
-line for each treatment of the statistics.
+line for each treatment of the buffers.
 """
 
 import math
@@ -13,7 +13,7 @@ import numpy as np
 
 from ecgr.report.figures.panels import COLOURS, whole_rounds
 from study.buffers import DIVERGES
-from study.labels import Entry, titles, wrapped
+from study.labels import Entry, titles, wrap_title
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,7 +49,7 @@ class Column:
 
     @property
     def treatments(self) -> set[str]:
-        """How their statistics were treated."""
+        """How their buffers were treated."""
         return {_treatment(entry) for entry in self.entries}
 
     @property
@@ -59,9 +59,9 @@ class Column:
 
 
 def columns_of(entries: Sequence[Entry]) -> list[Column]:
-    """The settings worth a column: statistics were treated in several ways, or were multiplied by less than zero.
+    """The settings worth a column: buffers were treated in several ways, or were multiplied by less than zero.
 
-    Averaged statistics alone never are, so that a figure of them would show nothing.
+    Averaged buffers alone never are, so that a figure of them would show nothing.
     """
     named = list(zip(titles(entries, without={TREATMENT}), entries, strict=True))
     columns = [Column(title, tuple(e for t, e in named if t == title)) for title in dict.fromkeys(t for t, _ in named)]
@@ -69,12 +69,12 @@ def columns_of(entries: Sequence[Entry]) -> list[Column]:
     return sorted(shown, key=lambda column: (column.lowest, column.title))
 
 
-def statistics_height(width: float, columns: Sequence[Column]) -> float:
+def buffers_height(width: float, columns: Sequence[Column]) -> float:
     """Inches that the columns need, wrapped to the width."""
     return 0.4 + 3.4 * math.ceil(len(columns) / _beside(len(columns), width))
 
 
-def statistics_panels(figure: "Figure", columns: Sequence[Column]) -> None:
+def buffers_panels(figure: "Figure", columns: Sequence[Column]) -> None:
     """Draw the columns, wrapped where they do not fit beside each other."""
     beside = _beside(len(columns), figure.get_figwidth())
     blocks = math.ceil(len(columns) / beside)
@@ -96,13 +96,13 @@ def statistics_panels(figure: "Figure", columns: Sequence[Column]) -> None:
                 }
                 series = row.scale * np.array(entry[row.key], dtype=np.float64)
                 (line,) = ax.plot(entry["rounds"], series, linewidth=1.0, zorder=3 - 0.1 * index, **style)
-                lines[f"statistics: {_treatment(entry)}"] = line
+                lines[f"buffers: {_treatment(entry)}"] = line
             ax.set_ylim(limits)
             first, last = place % beside == 0, number == len(ROWS) - 1
             ax.tick_params(labelleft=first, labelbottom=last)
             ax.set(ylabel=row.name if first else "", xlabel="round" if last else "")
             if number == 0:
-                ax.set_title(wrapped(column.title, figure.get_figwidth() / beside))
+                ax.set_title(wrap_title(column.title, figure.get_figwidth() / beside))
     for ax in axes[-len(ROWS) :, len(columns) - (blocks - 1) * beside :].flat:
         ax.set_visible(False)
     figure.legend([lines[name] for name in sorted(lines)], sorted(lines), loc="outside lower center", ncols=len(lines))
