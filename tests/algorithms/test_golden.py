@@ -452,7 +452,7 @@ def test_the_correction_is_part_of_the_recorded_steps(world: Any) -> None:
 
 
 def test_the_step_control_gives_the_aggregate_the_length_of_the_plain_one(nets: Any) -> None:
-    """PAPER section 4: the norm is kept per client, not for the aggregate; match_plain restores it there."""
+    """A regulator keeps the norm of each client's update, not of the aggregate; match_plain restores it there."""
     parts: Any = None
     first = start(nets({"name": "fedavg"}, parts))
     lengths = {}

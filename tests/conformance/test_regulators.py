@@ -18,6 +18,8 @@ from support.stepsets import ALL, GENERIC, Steps, make, seeds
 
 NOT_SCALE_FREE = {"random_half"}  # draws from the bytes of the matrix: pure, but another scale is another draw
 
+DAMPING = sorted(name for name, entry in REGULATORS.items() if "beta" in parameters_of(entry))
+
 every = pytest.mark.parametrize("name", sorted(REGULATORS))
 
 
@@ -33,9 +35,8 @@ def variants(name: str) -> list[Regulator]:
     return made
 
 
-def geometry(steps: Steps, previous: bool = False) -> Geometry:
-    seen = torch.from_numpy(steps @ np.ones(steps.shape[1])) if previous else None
-    return Geometry(gram=torch.from_numpy(steps @ steps.T), previous=seen)
+def geometry(steps: Steps) -> Geometry:
+    return Geometry(gram=torch.from_numpy(steps @ steps.T))
 
 
 def check_shape(regulation: Regulation, T: int) -> None:
@@ -49,16 +50,10 @@ def check_shape(regulation: Regulation, T: int) -> None:
 
 
 @every
-@given(
-    kind=st.sampled_from(sorted(ALL)),
-    seed=seeds,
-    T=st.integers(1, 30),
-    d=st.integers(1, 10),
-    previous=st.booleans(),
-)
-def test_finite_and_well_formed_on_any_set(name: str, kind: str, seed: int, T: int, d: int, previous: bool) -> None:
+@given(kind=st.sampled_from(sorted(ALL)), seed=seeds, T=st.integers(1, 30), d=st.integers(1, 10))
+def test_finite_and_well_formed_on_any_set(name: str, kind: str, seed: int, T: int, d: int) -> None:
     for regulator in variants(name):
-        check_shape(regulator(geometry(make(kind, seed, T, d), previous)), T)
+        check_shape(regulator(geometry(make(kind, seed, T, d))), T)
 
 
 @every
@@ -102,16 +97,11 @@ def test_zero_steps_give_the_plain_update(name: str, T: int) -> None:
 
 
 @every
-def test_inner_products_near_the_largest_number_are_refused_or_weighed_but_never_give_nan(name: str) -> None:
-    """Entries are finite, but sums of them are not. (Float32 steps cannot get here; a matrix made by hand can.)"""
-    gram = torch.full((4, 4), 1e308, dtype=torch.float64)
+def test_inner_products_as_large_as_a_geometry_may_hold_give_no_nan(name: str) -> None:
+    """The sum of all entries is just below the largest number. (Float32 steps come nowhere near it.)"""
+    gram = torch.full((4, 4), 1e307, dtype=torch.float64)
     for regulator in variants(name):
-        try:
-            huge = Geometry(gram=gram)
-        except ValueError as error:
-            assert "gram" in str(error)
-        else:
-            check_shape(regulator(huge), 4)
+        check_shape(regulator(Geometry(gram=gram)), 4)
 
 
 @every
@@ -170,11 +160,8 @@ def test_the_coefficients_do_not_depend_on_the_scale_of_the_steps(
         assert torch.equal(one.coefficients, other.coefficients)
 
 
-@every
+@pytest.mark.parametrize("name", DAMPING)
 def test_beta_one_changes_nothing_at_all(name: str) -> None:
-    if "beta" not in parameters_of(REGULATORS[name]):
-        assert name in {"none", "bherd"} or REGULATORS[name]()
-        return
     for kind in ALL:
         assert REGULATORS[name](beta=1.0)(geometry(make(kind, 11, 9, 4))).changes_nothing
 

@@ -6,9 +6,9 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ecgr.core.geometry import Geometry, identity
+from ecgr.core.geometry import Geometry, Regulation, identity
 from ecgr.core.regulators import FirstHalf, LastHalf, MostAligned, RandomHalf, SmallestNorm
-from ecgr.core.regulators.attenuation import attenuate, kept_count, squared_length
+from ecgr.core.regulators.damping import damp, restore, share, squared_length
 from support.stepsets import ALL, make, seeds
 
 
@@ -24,17 +24,15 @@ def test_a_gram_matrix_must_be_finite(bad: float) -> None:
         Geometry(gram=torch.tensor([[1.0, 0.0], [0.0, bad]]))
 
 
-def test_previous_must_have_one_entry_a_step() -> None:
-    with pytest.raises(ValueError, match="each of 2 steps"):
-        Geometry(gram=torch.eye(2), previous=torch.zeros(3))
-    assert Geometry(gram=torch.eye(2), previous=torch.zeros(2)).previous is not None
+def test_a_gram_matrix_whose_sum_overflows_is_refused() -> None:
+    """Every entry is finite, but no length can be had from them. (Float32 steps cannot get here.)"""
+    with pytest.raises(ValueError, match="overflow"):
+        Geometry(gram=torch.full((4, 4), 1e308, dtype=torch.float64))
 
 
 def test_a_geometry_is_float64_whatever_it_was_made_of() -> None:
-    geometry = Geometry(gram=torch.eye(3, dtype=torch.float32), previous=torch.ones(3))
+    geometry = Geometry(gram=torch.eye(3, dtype=torch.float32))
     assert geometry.gram.dtype == torch.float64
-    assert geometry.previous is not None
-    assert geometry.previous.dtype == torch.float64
     assert geometry.steps == 3
 
 
@@ -45,11 +43,39 @@ def test_the_identity_changes_nothing_and_carries_its_metrics() -> None:
     assert regulation.metrics == {"unregulated": 1.0}
 
 
+def test_coefficients_are_the_weights_times_the_factor_that_restores_the_length() -> None:
+    """Orthogonal steps of lengths 3 and 4, weights 1 and 0: |plain| = 5, |weighted| = 3, so the factor is 5/3."""
+    geometry = Geometry(gram=torch.diag(torch.tensor([9.0, 16.0])))
+    regulation = restore(geometry, torch.tensor([1.0, 0.0], dtype=torch.float64), kept=[0])
+    assert regulation.restore
+    assert regulation.weights.tolist() == [1.0, 0.0]
+    assert regulation.coefficients.tolist() == pytest.approx([5 / 3, 0.0], rel=1e-15)
+    assert not regulation.changes_nothing
+
+
+def test_weights_whose_length_is_not_restored_are_the_coefficients() -> None:
+    weights = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    assert torch.equal(Regulation(weights, restore=False, kept=(0,)).coefficients, weights)
+
+
+def test_a_length_that_nobody_measured_has_no_coefficients() -> None:
+    regulation = Regulation(torch.ones(2, dtype=torch.float64), restore=True, kept=(0,))
+    with pytest.raises(ValueError, match=r"not held against steps yet.*Recorder"):
+        _ = regulation.coefficients
+
+
+def test_more_metrics_leave_the_regulation_as_it_was() -> None:
+    before = identity(2, unregulated=1.0)
+    after = before.with_metrics(beta=0.5)
+    assert after.metrics == {"unregulated": 1.0, "beta": 0.5}
+    assert before.metrics == {"unregulated": 1.0}
+
+
 @pytest.mark.parametrize(
     ("steps", "keep", "count"), [(1, 0.5, 1), (2, 0.5, 1), (3, 0.5, 1), (47, 0.5, 23), (3, 0.1, 1), (5, 1.0, 5)]
 )
 def test_the_number_kept_is_the_share_rounded_down_and_at_least_one(steps: int, keep: float, count: int) -> None:
-    assert kept_count(steps, keep) == count
+    assert share(steps, keep) == count
 
 
 @given(kind=st.sampled_from(sorted(ALL)), seed=seeds, T=st.integers(1, 20), d=st.integers(1, 8))
@@ -65,15 +91,15 @@ def test_squared_length_equals_the_length_of_the_weighted_sum(kind: str, seed: i
 def test_a_choice_that_cancels_to_nothing_gives_the_plain_update_and_says_so(beta: float) -> None:
     """Kept: e and -e. The rest: f and -f. For any beta, a + beta b = 0; there is no direction to rescale."""
     steps = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, -2.0]])
-    regulation = attenuate(Geometry(gram=torch.from_numpy(steps @ steps.T)), kept=[0, 1], beta=beta)
+    regulation = damp(Geometry(gram=torch.from_numpy(steps @ steps.T)), kept=[0, 1], beta=beta)
     assert regulation.changes_nothing
     assert regulation.metrics["unregulated"] == 1.0
 
 
 def test_a_kept_half_that_cancels_while_the_rest_does_not_gives_the_plain_update_at_beta_zero() -> None:
-    """a = 0, b = (0, 3): v = 0 but the plain update is b. PAPER section 1: |v| = 0 gives the plain update."""
+    """a = 0, b = (0, 3): v = 0 but the plain update is b. Where there is nothing to rescale, the plain update stays."""
     steps = np.array([[1.0, 0.0], [-1.0, 0.0], [0.0, 2.0], [0.0, 1.0]])
-    regulation = attenuate(Geometry(gram=torch.from_numpy(steps @ steps.T)), kept=[0, 1], beta=0.0)
+    regulation = damp(Geometry(gram=torch.from_numpy(steps @ steps.T)), kept=[0, 1], beta=0.0)
     assert regulation.changes_nothing
     np.testing.assert_array_equal(regulation.coefficients.numpy() @ steps, [0.0, 3.0])
 
@@ -81,7 +107,7 @@ def test_a_kept_half_that_cancels_while_the_rest_does_not_gives_the_plain_update
 def test_a_plain_sum_of_zero_stays_zero() -> None:
     """c = 0 but v is not: the norm to be kept is zero, and so is the update."""
     steps = np.array([[1.0, 0.0], [-1.0, 0.0]])
-    regulation = attenuate(Geometry(gram=torch.from_numpy(steps @ steps.T)), kept=[0], beta=0.5)
+    regulation = damp(Geometry(gram=torch.from_numpy(steps @ steps.T)), kept=[0], beta=0.5)
     np.testing.assert_allclose(regulation.coefficients.numpy() @ steps, [0.0, 0.0], atol=1e-12)
 
 

@@ -148,7 +148,7 @@ def test_bherd_discards_what_it_does_not_keep() -> None:
 @settings(max_examples=60)
 @given(kind=st.sampled_from(sorted(GENERIC)), seed=seeds, T=st.integers(2, 24), d=st.integers(2, 12))
 def test_safe_ecgr_damps_by_no_less_than_its_bound_covers(kind: str, seed: int, T: int, d: int) -> None:
-    """PAPER section 4: beta_i = max(beta, |a|^2 / |b|^2), at most 1, with a and b the sums of the two halves."""
+    """beta is raised to |a|^2 / |b|^2 where that is larger, at most to 1; a and b are the sums of the two halves."""
     steps = make(kind, seed, T, d)
     kept = greedy_herding(steps, half(T))
     a = steps[kept].sum(axis=0)
@@ -160,7 +160,7 @@ def test_safe_ecgr_damps_by_no_less_than_its_bound_covers(kind: str, seed: int, 
 
 
 def test_herding_makes_the_kept_half_the_shorter_one_and_so_the_less_aligned() -> None:
-    """PAPER section 4: Align(a, c) > Align(b, c) iff |a| > |b| with c = a + b; herding gives |a| < |b|."""
+    """With c = a + b, cos(a, c) > cos(b, c) exactly where |a| > |b|, and herding gives |a| < |b|."""
     for seed in range(50):
         steps = make("drift", seed, 20, 30)
         kept = herd(gram_of(steps), 10)

@@ -63,7 +63,7 @@ def displacements(recorder: ecgr.Recorder) -> list[Tensor]:
         def __call__(self, geometry: Geometry) -> Regulation:
             unit = torch.zeros(geometry.steps, dtype=torch.float64)
             unit[self.i] = 1.0
-            return Regulation(unit, (self.i,))
+            return Regulation(unit, restore=False, kept=(self.i,))
 
     if T == 1:
         return [recorder.plain]
@@ -418,24 +418,21 @@ def test_updates_near_the_largest_float32_are_still_regulated() -> None:
     assert float(update.flat.double().norm()) == pytest.approx(float(recorder.plain.double().norm()), rel=1e-5)
 
 
-def test_the_previous_global_step_reaches_the_regulator_as_inner_products() -> None:
+def test_weights_alone_are_enough_of_a_regulator_and_the_length_is_restored_from_the_steps() -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.1)
     with ecgr.Recorder(model, optimizer) as recorder:
         train(model, optimizer)
-    direction = torch.linspace(-1, 1, recorder.spec.size)
-    seen: list[Geometry] = []
 
-    def look(geometry: Geometry) -> Regulation:
-        seen.append(geometry)
-        return Plain()(geometry)
+    def last(geometry: Geometry) -> Regulation:
+        weights = torch.zeros(geometry.steps, dtype=torch.float64)
+        weights[-1] = 0.5
+        return Regulation(weights, restore=True, kept=(geometry.steps - 1,))
 
-    recorder.regulated(look, previous=direction)
-    recorder.regulated(look)
-    expected = torch.stack([d.double() @ direction.double() for d in displacements(recorder)])
-    assert seen[0].previous is not None
-    assert torch.allclose(seen[0].previous, expected, rtol=1e-9)
-    assert seen[1].previous is None
+    update, step = recorder.regulated(last), displacements(recorder)[-1]
+    factor = float(recorder.plain.double().norm() / step.double().norm())
+    assert torch.allclose(update.flat, step * factor, rtol=1e-5)
+    assert update.regulation.coefficients[-1] == pytest.approx(factor, rel=1e-6)
 
 
 def test_steps_are_counted_while_training() -> None:

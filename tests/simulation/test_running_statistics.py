@@ -52,7 +52,7 @@ def test_forgotten_is_what_the_recursion_forgets() -> None:
 
 
 def test_the_paper_s_formula_for_fednova_by_hand() -> None:
-    """PAPER: 1 - sum w_i gamma_i sum_j omega_ij 0.1 0.9^(j-1), w_i = p_i tau_eff / tau_i; here 2 and 90 steps."""
+    """1 - sum w_i gamma_i sum_j omega_ij 0.1 0.9^(j-1), w_i = p_i tau_eff / tau_i; here 2 and 90 steps."""
     long = forgotten(torch.full((90,), 1.5, dtype=torch.float64), 0.1)
     clients = [Forgetting(0, 20, 2, 0.19), Forgetting(1, 900, 90, long)]
     shares = (20 / 920, 900 / 920)

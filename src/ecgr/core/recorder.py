@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from ecgr.core.geometry import Geometry, Regulation, Regulator, identity
+from ecgr.core.geometry import Geometry, Regulation, Regulator, identity, is_finite
 from ecgr.core.stores import STORES, GradientSet, SketchGradientSet, Store, pick
 from ecgr.core.stores.blocked import norm
 from ecgr.core.stores.protocol import Visit
@@ -38,7 +38,7 @@ class Update:
     Attributes:
         flat: the update as one float32 vector.
         start: the parameters at the start of the round, likewise.
-        regulation: the coefficients it was made with, the steps kept, metrics.
+        regulation: the weights it was made with, the steps kept, metrics.
     """
 
     flat: Tensor
@@ -156,12 +156,8 @@ class Recorder:
         """T, the number of steps recorded."""
         return len(self._store) if self._recorded else 0
 
-    def regulated(self, regulator: Regulator, *, previous: Tensor | None = None) -> Update:
+    def regulated(self, regulator: Regulator) -> Update:
         """The update of the recorded steps under ``regulator``.
-
-        Args:
-            regulator: how to weigh the steps.
-            previous: the last global step as a flat vector, where the client knows it.
 
         Where regulation changes nothing (``beta = 1``, one step) the update is ``start - end`` to the bit. The same
         holds, with the metric ``unregulated = 1``, for steps that hold NaN or infinities: there is nothing to weigh.
@@ -169,12 +165,15 @@ class Recorder:
         if not self.steps:
             raise RuntimeError(NOTHING_RECORDED)
         gram = self._store.gram()
-        if torch.isfinite(gram).all():
-            direction = None if previous is None else self._store.project(previous)
-            regulation = regulator(Geometry(gram=gram, previous=direction))
-        else:
-            regulation = identity(self.steps, unregulated=1.0)
-        flat = self.plain if regulation.changes_nothing else self._combined(regulation)
+        regulation = regulator(Geometry(gram)) if is_finite(gram) else identity(self.steps, unregulated=1.0)
+        if regulation.changes_nothing:
+            return Update(self.plain, self._start, regulation, self.spec)
+        flat = self._store.combine(regulation.weights)
+        if regulation.restore:  # from the vectors themselves, exactly, whatever the store
+            length = norm(flat)
+            gamma = norm(self.plain) / length if length > 0 else 1.0
+            flat.mul_(gamma)
+            regulation = regulation.with_metrics(**{"gamma": gamma, **regulation.metrics})
         return Update(flat, self._start, regulation, self.spec)
 
     def sum_of(self, steps: Sequence[int]) -> Tensor:
@@ -199,14 +198,6 @@ class Recorder:
         self.store = chosen if isinstance(chosen, str) else getattr(chosen, "__name__", "own")
         make = STORES[chosen] if isinstance(chosen, str) else chosen
         return make(size, steps=self._expected, replay=self._replay)
-
-    def _combined(self, regulation: Regulation) -> Tensor:
-        """The steps' combination; its length restored from the vectors themselves, exactly, whatever the store."""
-        if regulation.weights is None:
-            return self._store.combine(regulation.coefficients)
-        flat = self._store.combine(regulation.weights)
-        length = norm(flat)
-        return flat.mul_(norm(self.plain) / length) if length > 0 else flat
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Give the store ``last - now``: written straight into its next row, or handed over where it is encoded."""

@@ -6,7 +6,6 @@ statistics: whatever goes wrong, goes wrong in the statistics.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from types import TracebackType
 
 import torch
@@ -65,7 +64,8 @@ class RecorderWithFollowers:
     def regulated(self, regulator: Regulator) -> Update:
         """The regulated parameters, and the statistics combined with the same coefficients."""
         led = self._leader.regulated(regulator)
-        given: Regulation = replace(led.regulation, weights=None)  # the length is restored by the parameters' factor
+        factors = led.regulation.coefficients  # the parameters' factor restores the length
+        given = Regulation(factors, restore=False, kept=led.regulation.kept)
         followed = self._follower.regulated(lambda geometry: given)
         return Update(torch.cat([led.flat, followed.flat]), self._start, led.regulation, self._spec)
 

@@ -1,13 +1,14 @@
-"""Regulators: pure functions from the geometry of a client's steps to one coefficient per step.
+"""Regulators: pure functions from the geometry of a client's steps to one weight per step.
 
-All of them but ``none`` choose a part of the steps, damp the others and restore the norm of the plain update. They
-differ in the choice alone, so that comparing them says what the choice is worth.
+All of them but ``none`` select a part of the steps, damp the others and restore the norm of the plain update. They
+differ in the selection alone, so that comparing them says what it is worth.
 """
 
 from collections.abc import Callable, Mapping
 
 from ecgr.core.geometry import Geometry, Regulation, Regulator
 from ecgr.core.regulators.controls import FirstHalf, LastHalf, MostAligned, RandomHalf, SmallestNorm
+from ecgr.core.regulators.damping import damp, restore, share
 from ecgr.core.regulators.herding import ECGR, BHerd, SafeECGR, herd
 from ecgr.core.regulators.plain import Plain
 
@@ -37,5 +38,8 @@ __all__ = [
     "Regulator",
     "SafeECGR",
     "SmallestNorm",
+    "damp",
     "herd",
+    "restore",
+    "share",
 ]

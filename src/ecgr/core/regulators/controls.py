@@ -3,79 +3,79 @@
 If one of these does as well as ECGR, the gain is not in the choice.
 """
 
+from collections.abc import Sequence
 from zlib import crc32
 
 import numpy as np
 
 from ecgr.component import Fraction, PositiveFraction, component
 from ecgr.core.geometry import Geometry, Regulation
-from ecgr.core.regulators.attenuation import attenuate, kept_count
+from ecgr.core.regulators.damping import damp, share
 
 
 @component
-class RandomHalf:
+class Control:
+    """Keep a share of the steps, damp the others by beta, restore the norm; a control says which steps."""
+
+    beta: Fraction = 0.2
+    keep: PositiveFraction = 0.5
+
+    def __call__(self, geometry: Geometry) -> Regulation:
+        """Weigh the steps."""
+        return damp(geometry, self.select(geometry, share(geometry.steps, self.keep)), self.beta)
+
+    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
+        """The ``count`` steps to keep."""
+        raise NotImplementedError
+
+
+@component
+class RandomHalf(Control):
     """Keep random steps. The choice depends on ``seed`` and the steps themselves, so it is pure and varies by round."""
 
-    beta: Fraction = 0.2
-    keep: PositiveFraction = 0.5
     seed: int = 0
 
-    def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
-        rng = np.random.default_rng([self.seed % 2**32, crc32(geometry.gram.numpy().tobytes())])
-        kept = rng.permutation(geometry.steps)[: kept_count(geometry.steps, self.keep)]
-        return attenuate(geometry, kept.tolist(), self.beta)
+    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
+        """The first of a random order, drawn from the bytes of the matrix."""
+        rng = np.random.default_rng([self.seed % 2**32, crc32(np.ascontiguousarray(geometry.gram).data)])
+        kept: list[int] = rng.permutation(geometry.steps)[:count].tolist()
+        return kept
 
 
 @component
-class FirstHalf:
+class FirstHalf(Control):
     """Keep the first steps of the round."""
 
-    beta: Fraction = 0.2
-    keep: PositiveFraction = 0.5
-
-    def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
-        return attenuate(geometry, range(kept_count(geometry.steps, self.keep)), self.beta)
+    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
+        """The first ones."""
+        return range(count)
 
 
 @component
-class LastHalf:
+class LastHalf(Control):
     """Keep the last steps of the round."""
 
-    beta: Fraction = 0.2
-    keep: PositiveFraction = 0.5
-
-    def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
-        steps = geometry.steps
-        return attenuate(geometry, range(steps - kept_count(steps, self.keep), steps), self.beta)
+    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
+        """The last ones."""
+        return range(geometry.steps - count, geometry.steps)
 
 
 @component
-class SmallestNorm:
+class SmallestNorm(Control):
     """Keep the shortest steps."""
 
-    beta: Fraction = 0.2
-    keep: PositiveFraction = 0.5
-
-    def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
-        order = geometry.gram.diagonal().argsort(stable=True)
-        return attenuate(geometry, order[: kept_count(geometry.steps, self.keep)].tolist(), self.beta)
+    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
+        """The shortest ones, the earlier first where they are equal."""
+        return geometry.gram.diagonal().argsort(stable=True)[:count].tolist()
 
 
 @component
-class MostAligned:
+class MostAligned(Control):
     """Keep the steps with the largest cosine to the mean step."""
 
-    beta: Fraction = 0.2
-    keep: PositiveFraction = 0.5
-
-    def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
+    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
+        """Those with the largest cosine, the earlier first where they are equal."""
         norms = geometry.gram.diagonal().clamp(min=0).sqrt()
         # <g_i, mean> / |g_i| orders steps as the cosine does; a zero step has no direction and counts as orthogonal.
         alignment = geometry.gram.mean(dim=1) / norms.where(norms > 0, 1.0)
-        order = alignment.argsort(descending=True, stable=True)
-        return attenuate(geometry, order[: kept_count(geometry.steps, self.keep)].tolist(), self.beta)
+        return alignment.argsort(descending=True, stable=True)[:count].tolist()

@@ -4,13 +4,15 @@ ECGR: "Local Gradient Regulation Stabilizes Federated Learning under Client Hete
 steps whose running sum stays shortest are *convergent* and kept, the rest are *exploratory* and damped.
 """
 
-from dataclasses import replace
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from ecgr.component import Fraction, PositiveFraction, Tensor, component, torch
+from ecgr.component import Fraction, PositiveFraction, Tensor, component
 from ecgr.core.geometry import Geometry, Regulation
-from ecgr.core.regulators.attenuation import attenuate, kept_count, squared_length
+from ecgr.core.regulators.damping import damp, share, squared_length, weigh
 
 
 @component
@@ -28,8 +30,7 @@ class ECGR:
 
     def __call__(self, geometry: Geometry) -> Regulation:
         """Weigh the steps."""
-        kept = herd(geometry.gram, count=kept_count(geometry.steps, self.keep))
-        return attenuate(geometry, kept, self.beta)
+        return damp(geometry, herd(geometry.gram, count=share(geometry.steps, self.keep)), self.beta)
 
 
 @component
@@ -48,14 +49,9 @@ class SafeECGR:
 
     def __call__(self, geometry: Geometry) -> Regulation:
         """Weigh the steps."""
-        kept = herd(geometry.gram, count=kept_count(geometry.steps, self.keep))
-        chosen = torch.zeros_like(geometry.gram[0])
-        chosen[kept] = 1.0
-        rest = squared_length(geometry.gram, 1.0 - chosen)
-        covered = squared_length(geometry.gram, chosen) / rest if rest > 0 else 1.0
-        beta = min(1.0, max(self.beta, covered))
-        regulation = attenuate(geometry, kept, beta)
-        return replace(regulation, metrics={**regulation.metrics, "beta": beta})
+        kept = herd(geometry.gram, count=share(geometry.steps, self.keep))
+        beta = min(1.0, max(self.beta, _covered(geometry, kept)))
+        return damp(geometry, kept, beta).with_metrics(beta=beta)
 
 
 @component
@@ -70,10 +66,7 @@ class BHerd:
 
     def __call__(self, geometry: Geometry) -> Regulation:
         """Weigh the steps."""
-        gram = geometry.gram
-        rows = gram.mean(dim=0)
-        centred = gram - rows - rows[:, None] + gram.mean()
-        return attenuate(geometry, herd(centred, count=kept_count(geometry.steps, self.keep)), beta=0.0)
+        return damp(geometry, herd_around_mean(geometry.gram, count=share(geometry.steps, self.keep)), beta=0.0)
 
 
 def herd(gram: Tensor, count: int) -> list[int]:
@@ -88,13 +81,39 @@ def herd(gram: Tensor, count: int) -> list[int]:
     [1, 2]
     """
     inner = np.asarray(gram, dtype=np.float64)
-    if not 0 <= count <= len(inner):
-        raise ValueError(f"cannot pick {count} of {len(inner)} steps")
-    growth = inner.diagonal().copy()
+    return _shortest_sums(inner.diagonal(), inner.__getitem__, count)
+
+
+def herd_around_mean(gram: Tensor, count: int) -> list[int]:
+    """`herd` for the steps minus their mean; rows are centred as they are read, so that no second matrix is made.
+
+    >>> from ecgr.component import torch
+    >>> herd_around_mean(torch.tensor([[4.0, 0.0], [0.0, 1.0]]).double(), count=1)
+    [0]
+    """
+    inner = gram.numpy()
+    with_mean = gram.mean(dim=0).numpy()
+    mean = gram.mean().numpy()
+    lengths = inner.diagonal() - with_mean - with_mean + mean
+    return _shortest_sums(lengths, lambda i: inner[i] - with_mean - with_mean[i] + mean, count)
+
+
+def _shortest_sums(lengths: NDArray[Any], row: Callable[[int], NDArray[Any]], count: int) -> list[int]:
+    """The greedy choice, from squared lengths and the inner products of one step with all."""
+    if not 0 <= count <= len(lengths):
+        raise ValueError(f"cannot pick {count} of {len(lengths)} steps")
+    growth = lengths.copy()
     kept: list[int] = []
     for _ in range(count):
         best = int(growth.argmin())
         kept.append(best)
-        growth += 2.0 * inner[best]
+        growth += 2.0 * row(best)
         growth[best] = np.inf
     return kept
+
+
+def _covered(geometry: Geometry, kept: list[int]) -> float:
+    """|a|^2 / |b|^2 with a the sum of the kept steps and b that of the others; 1 where b is nothing."""
+    chosen = weigh(geometry.steps, kept, 0.0)
+    rest = squared_length(geometry.gram, 1.0 - chosen)
+    return squared_length(geometry.gram, chosen) / rest if rest > 0 else 1.0

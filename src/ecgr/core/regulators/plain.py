@@ -9,5 +9,5 @@ class Plain:
     """Upload the plain update: no regulation, nothing recorded."""
 
     def __call__(self, geometry: Geometry) -> Regulation:
-        """All coefficients are one."""
+        """All weights are one."""
         return identity(geometry.steps)
