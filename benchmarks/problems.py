@@ -6,7 +6,8 @@ from ecgr.experiment.config import Experiment
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Problem, prepare
-from ecgr.tasks.data import Dataset, Split
+from ecgr.tasks.data import Dataset, image_dataset
+from ecgr.tasks.samples import Samples
 
 SHAPES = {"lenet": (1, 28, 28), "cnn": (3, 32, 32), "resnet18": (3, 32, 32)}
 
@@ -14,12 +15,12 @@ SHAPES = {"lenet": (1, 28, 28), "cnn": (3, 32, 32), "resnet18": (3, 32, 32)}
 def random_dataset(samples: int, shape: tuple[int, ...], *, test: int = 200, seed: int = 0) -> Dataset:
     rng = np.random.default_rng(seed)
 
-    def split(count: int) -> Split:
+    def split(count: int) -> Samples:
         images = rng.integers(0, 256, size=(count, *shape), dtype=np.uint8)
-        return Split(images, rng.integers(0, 10, size=count))
+        return Samples(images, rng.integers(0, 10, size=count))
 
     names = tuple(str(i) for i in range(10))
-    return Dataset(split(samples), split(test), names, mean=(0.5,) * shape[0], std=(0.5,) * shape[0])
+    return image_dataset(split(samples), split(test), names, mean=(0.5,) * shape[0], std=(0.5,) * shape[0])
 
 
 def problem(

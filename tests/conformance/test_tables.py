@@ -21,9 +21,10 @@ from ecgr.experiment.optimizers import OPTIMIZERS
 from ecgr.experiment.schedules import SCHEDULES
 from ecgr.experiment.schema import parameters_of
 from ecgr.experiment.sections import RunSettings
-from ecgr.tasks.data import DATASETS, Split
+from ecgr.tasks.data import DATASETS
 from ecgr.tasks.data.dataset import Labels
 from ecgr.tasks.partitioners import PARTITIONERS, Partition, deal_out, top_up
+from ecgr.tasks.samples import Samples
 
 # Entries that cannot be made without parameters get theirs here; an entry that is missing fails and says so.
 NEEDED: Mapping[str, Mapping[str, Any]] = {}
@@ -82,12 +83,12 @@ def test_every_store_can_be_chosen_in_a_config() -> None:
 def test_digits_are_the_embedded_ones_with_a_fixed_split() -> None:
     """1,797 images; every fifth is a test image: 359, and 1,438 to train on."""
     first, second = DATASETS["digits"]().load(), DATASETS["digits"]().load()
-    assert first.train.images.shape == (1438, 1, 28, 28)
-    assert first.test.images.shape == (359, 1, 28, 28)
-    assert first.train.images.dtype == np.uint8
-    assert first.train.labels.dtype == np.int64
-    assert set(np.unique(first.train.labels)) == set(np.unique(first.test.labels)) == set(range(10))
-    assert np.array_equal(first.train.images, second.train.images)
+    assert first.train.inputs.shape == (1438, 1, 28, 28)
+    assert first.test.inputs.shape == (359, 1, 28, 28)
+    assert first.train.inputs.dtype == np.uint8
+    assert first.train.targets.dtype == np.int64
+    assert set(np.unique(first.train.targets)) == set(np.unique(first.test.targets)) == set(range(10))
+    assert np.array_equal(first.train.inputs, second.train.inputs)
     assert first.files == second.files
     assert all(len(digest) == 64 for digest in first.files.values())
 
@@ -101,17 +102,17 @@ def test_digits_are_those_of_scikit_learn_enlarged_to_the_same_bytes() -> None:
     images = np.rint(large * (255 / 16)).clip(0, 255).astype(np.uint8)[:, None]
     data = DATASETS["digits"]().load()
     test = np.arange(1797) % 5 == 4
-    assert data.train.images.tobytes() == images[~test].tobytes()
-    assert data.test.images.tobytes() == images[test].tobytes()
-    assert np.array_equal(data.train.labels, target[~test])
-    assert np.array_equal(data.test.labels, target[test])
+    assert data.train.inputs.tobytes() == images[~test].tobytes()
+    assert data.test.inputs.tobytes() == images[test].tobytes()
+    assert np.array_equal(data.train.targets, target[~test])
+    assert np.array_equal(data.test.targets, target[test])
     digest = sha256(raw.astype(np.float64).tobytes() + target.astype(np.int64).tobytes()).hexdigest()
     assert data.files == {"sklearn-digits": digest}
 
 
 def test_digits_are_normalised_by_their_own_mean_and_deviation() -> None:
     data = DATASETS["digits"]().load()
-    scaled = data.train.images / 255
+    scaled = data.train.inputs / 255
     assert float(scaled.mean()) == pytest.approx(data.mean[0], abs=2e-3)
     assert float(scaled.std()) == pytest.approx(data.std[0], abs=2e-3)
 
@@ -128,7 +129,7 @@ def labels_of(samples: int, classes: int, seed: int) -> Labels:
 def dealt_by(name: str, labels: Labels, clients: int, rng: np.random.Generator) -> Partition:
     """The partition of labels whose samples also carry a group each, as `deal_out` makes it for every entry."""
     groups = np.array([f"tile {i}" for i in range(len(labels))])
-    split = Split(np.zeros((len(labels), 1, 1, 1), dtype=np.uint8), labels, groups)
+    split = Samples(np.zeros((len(labels), 1, 1, 1), dtype=np.uint8), labels, groups)
     return deal_out(made(PARTITIONERS, name), split, clients, rng)
 
 

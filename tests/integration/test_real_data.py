@@ -57,7 +57,7 @@ def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None
     dataset = LC25000(root=str(tmp_path / "data"), image_size=32).load()
     assert dataset.train.groups is not None
     assert dataset.test.groups is not None
-    sides = [set(zip(s.labels, s.groups, strict=True)) for s in (dataset.train, dataset.test) if s.groups is not None]
+    sides = [set(zip(s.targets, s.groups, strict=True)) for s in (dataset.train, dataset.test) if s.groups is not None]
     assert not sides[0] & sides[1]
 
 

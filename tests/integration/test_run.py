@@ -110,9 +110,9 @@ def test_the_final_model_loads_into_the_model_and_scores_what_the_record_says(ru
     model = lenet()
     model.load_state_dict(load_file(runs / "one" / "model.safetensors"))
     data = package.DATASETS["digits"]().load()
-    images = (torch.from_numpy(data.test.images).float() / 255 - data.mean[0]) / data.std[0]
+    images = (torch.from_numpy(data.test.inputs).float() / 255 - data.mean[0]) / data.std[0]
     with torch.no_grad():
-        hits = model.eval()(images).argmax(dim=1).numpy() == data.test.labels
+        hits = model.eval()(images).argmax(dim=1).numpy() == data.test.targets
     assert float(hits.mean()) == rows(runs / "one")[-1]["accuracy"]
 
 

@@ -14,9 +14,10 @@ from ecgr.experiment.config import Experiment
 from ecgr.simulation.client import ClientJob, ClientResult
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.workspace import Problem, prepare
-from ecgr.tasks.data import Dataset, Split
+from ecgr.tasks.data import Dataset, image_dataset
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.samples import Samples
 
 
 def two_parameters(*, channels: int = 1, classes: int = 2) -> nn.Module:
@@ -48,9 +49,9 @@ def dataset(
     pixels: NDArray[np.uint8], labels: Sequence[int], classes: int, *, mean: float = 0.0, std: float = 1.0
 ) -> Dataset:
     """The same images to train and to test on; with mean 0 and std 1 a pixel of 255 is exactly one."""
-    split = Split(pixels, np.asarray(labels, dtype=np.int64))
+    split = Samples(pixels, np.asarray(labels, dtype=np.int64))
     names = tuple(str(i) for i in range(classes))
-    return Dataset(split, split, names, mean=(mean,) * pixels.shape[1], std=(std,) * pixels.shape[1])
+    return image_dataset(split, split, names, mean=(mean,) * pixels.shape[1], std=(std,) * pixels.shape[1])
 
 
 def one_pixel(values: Sequence[int], labels: Sequence[int]) -> Dataset:

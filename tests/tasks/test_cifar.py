@@ -28,12 +28,12 @@ EXPECTED = np.concatenate([random_images(20, 3072, seed=number) for number in ra
 def test_pickled_batches_arrive_as_written_whoever_wrote_them(tmp_path: Path) -> None:
     folder = write_cifar10(tmp_path)
     dataset = Cifar10(root=str(tmp_path)).load()
-    np.testing.assert_array_equal(dataset.train.images.reshape(-1, 3072), EXPECTED)
-    np.testing.assert_array_equal(dataset.test.images.reshape(-1, 3072), random_images(20, 3072, seed=9))
-    np.testing.assert_array_equal(dataset.train.labels, np.tile(np.arange(20) % 10, 5))
-    assert dataset.train.images.shape == (100, 3, 32, 32)
-    assert dataset.train.images.flags.c_contiguous
-    assert dataset.train.images.flags.writeable
+    np.testing.assert_array_equal(dataset.train.inputs.reshape(-1, 3072), EXPECTED)
+    np.testing.assert_array_equal(dataset.test.inputs.reshape(-1, 3072), random_images(20, 3072, seed=9))
+    np.testing.assert_array_equal(dataset.train.targets, np.tile(np.arange(20) % 10, 5))
+    assert dataset.train.inputs.shape == (100, 3, 32, 32)
+    assert dataset.train.inputs.flags.c_contiguous
+    assert dataset.train.inputs.flags.writeable
     assert dataset.classes == tuple(CIFAR10_NAMES)
     assert (dataset.mean, dataset.std) == ((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
     assert set(dataset.files) == {path.name for path in folder.iterdir()}
@@ -44,11 +44,11 @@ def test_the_binary_version_holds_the_same(tmp_path: Path) -> None:
     write_cifar10(tmp_path / "pickled")
     write_cifar10_binary(tmp_path / "binary")
     pickled, binary = (Cifar10(root=str(tmp_path / form)).load() for form in ("pickled", "binary"))
-    np.testing.assert_array_equal(pickled.train.images, binary.train.images)
-    np.testing.assert_array_equal(pickled.train.labels, binary.train.labels)
-    np.testing.assert_array_equal(pickled.test.images, binary.test.images)
+    np.testing.assert_array_equal(pickled.train.inputs, binary.train.inputs)
+    np.testing.assert_array_equal(pickled.train.targets, binary.train.targets)
+    np.testing.assert_array_equal(pickled.test.inputs, binary.test.inputs)
     assert pickled.classes == binary.classes
-    assert binary.train.images.flags.c_contiguous
+    assert binary.train.inputs.flags.c_contiguous
 
 
 def test_cifar100_uses_the_fine_labels_in_both_forms(tmp_path: Path) -> None:
@@ -56,8 +56,8 @@ def test_cifar100_uses_the_fine_labels_in_both_forms(tmp_path: Path) -> None:
     write_cifar100_binary(tmp_path / "binary")
     for form in ("pickled", "binary"):
         dataset = Cifar100(root=str(tmp_path / form)).load()
-        np.testing.assert_array_equal(dataset.train.images.reshape(-1, 3072), random_images(100, 3072, seed=1))
-        np.testing.assert_array_equal(dataset.train.labels, np.arange(100))
+        np.testing.assert_array_equal(dataset.train.inputs.reshape(-1, 3072), random_images(100, 3072, seed=1))
+        np.testing.assert_array_equal(dataset.train.targets, np.arange(100))
         assert dataset.classes == tuple(CIFAR100_NAMES)
         assert dataset.mean == dataset.std == (0.5, 0.5, 0.5)
 
@@ -122,7 +122,7 @@ def test_a_bad_batch_is_named_with_what_is_wrong(tmp_path: Path, spoil: Callable
 def test_labels_may_be_an_array_of_whole_numbers(tmp_path: Path) -> None:
     path = write_cifar10(tmp_path) / "data_batch_2"
     path.write_bytes(batch(labels=labels_of(20, 10).astype(np.int64)))
-    assert Cifar10(root=str(tmp_path)).load().train.labels[25] == 5
+    assert Cifar10(root=str(tmp_path)).load().train.targets[25] == 5
 
 
 @pytest.mark.parametrize("file", ["data_batch_4", "test_batch", "batches.meta"])

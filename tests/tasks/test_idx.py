@@ -19,11 +19,11 @@ def test_images_and_labels_arrive_as_written(tmp_path: Path, packed: bool) -> No
     files = idx_files(train=40, test=20)
     write_idx(tmp_path, files, packed=packed)
     dataset = Mnist(root=str(tmp_path)).load()
-    np.testing.assert_array_equal(dataset.train.images[:, 0], random_images(40, 28, 28, seed=1))
-    np.testing.assert_array_equal(dataset.test.images[:, 0], random_images(20, 28, 28, seed=2))
-    np.testing.assert_array_equal(dataset.train.labels, np.arange(40) % 10)
-    assert dataset.train.images.flags.c_contiguous
-    assert dataset.train.images.flags.writeable
+    np.testing.assert_array_equal(dataset.train.inputs[:, 0], random_images(40, 28, 28, seed=1))
+    np.testing.assert_array_equal(dataset.test.inputs[:, 0], random_images(20, 28, 28, seed=2))
+    np.testing.assert_array_equal(dataset.train.targets, np.arange(40) % 10)
+    assert dataset.train.inputs.flags.c_contiguous
+    assert dataset.train.inputs.flags.writeable
     assert (dataset.mean, dataset.std) == ((0.1307,), (0.3081,))
     assert dataset.classes == tuple("0123456789")
     assert dataset.notes == ("reduced: 40 of 60,000 training images", "reduced: 20 of 10,000 test images")

@@ -29,13 +29,13 @@ def test_one_folder_is_split_evenly_by_class(tmp_path: Path) -> None:
     root = write_classes(tmp_path / "set", dog=10, cat=5)
     dataset = ImageFolder(root=str(root), image_size=12).load()
     assert dataset.classes == ("cat", "dog")
-    assert dataset.train.labels.tolist() == [0] * 4 + [1] * 8
-    assert dataset.test.labels.tolist() == [0] + [1] * 2
+    assert dataset.train.targets.tolist() == [0] * 4 + [1] * 8
+    assert dataset.test.targets.tolist() == [0] + [1] * 2
     expected = [decode(root / name, 12) for name in ("cat/004.png", "dog/004.png", "dog/009.png")]
-    np.testing.assert_array_equal(dataset.test.images, np.stack(expected))
-    np.testing.assert_array_equal(dataset.train.images[4], decode(root / "dog/000.png", 12))
-    assert isinstance(dataset.train.images, np.memmap)
-    assert dataset.train.images.flags.c_contiguous
+    np.testing.assert_array_equal(dataset.test.inputs, np.stack(expected))
+    np.testing.assert_array_equal(dataset.train.inputs[4], decode(root / "dog/000.png", 12))
+    assert isinstance(dataset.train.inputs, np.memmap)
+    assert dataset.train.inputs.flags.c_contiguous
     assert dataset.mean == (0.485, 0.456, 0.406)
     assert set(dataset.files) == {"names", "pixels"}
 
@@ -44,14 +44,14 @@ def test_one_folder_is_split_evenly_by_class(tmp_path: Path) -> None:
 def test_the_share_is_kept_in_every_class(tmp_path: Path, share: float) -> None:
     root = write_classes(tmp_path / "set", a=20, b=40)
     dataset = ImageFolder(root=str(root), image_size=8, test_share=share).load()
-    np.testing.assert_array_equal(np.bincount(dataset.test.labels), [round(20 * share), round(40 * share)])
+    np.testing.assert_array_equal(np.bincount(dataset.test.targets), [round(20 * share), round(40 * share)])
 
 
 def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path) -> None:
     write_classes(tmp_path / "set" / "train", a=3, b=2)
     root = write_classes(tmp_path / "set" / "test", a=1, b=4).parent
     dataset = ImageFolder(root=str(root), image_size=8).load()
-    assert (dataset.train.labels.tolist(), dataset.test.labels.tolist()) == ([0, 0, 0, 1, 1], [0, 1, 1, 1, 1])
+    assert (dataset.train.targets.tolist(), dataset.test.targets.tolist()) == ([0, 0, 0, 1, 1], [0, 1, 1, 1, 1])
 
 
 def test_classes_have_to_be_in_both(tmp_path: Path) -> None:

@@ -31,8 +31,8 @@ def test_pictures_of_a_tile_stay_on_one_side(tmp_path: Path, flat: bool) -> None
     write_lc25000(tmp_path, tiles=5, per_tile=4, flat=flat)
     dataset = LC25000(root=str(tmp_path), image_size=8).load()
     assert dataset.classes == CLASSES
-    assert np.bincount(dataset.train.labels).tolist() == [16] * 5
-    assert np.bincount(dataset.test.labels).tolist() == [4] * 5
+    assert np.bincount(dataset.train.targets).tolist() == [16] * 5
+    assert np.bincount(dataset.test.targets).tolist() == [4] * 5
     assert not tiles(dataset.train.groups) & tiles(dataset.test.groups)
     assert len(tiles(dataset.train.groups)) == 20
     assert dataset.notes == ("reduced: 100 of 25,000 pictures",)
@@ -46,10 +46,10 @@ def test_groups_go_with_their_pictures(tmp_path: Path) -> None:
     train = LC25000(root=str(tmp_path), image_size=8).load().train
     assert train.groups is not None
     for group in tiles(train.groups):
-        members = train.images[train.groups == group]
+        members = train.inputs[train.groups == group]
         assert len(members) == 4
         assert (members == members[0]).all()
-    assert len(np.unique(train.images.reshape(len(train), -1), axis=0)) == 20
+    assert len(np.unique(train.inputs.reshape(len(train), -1), axis=0)) == 20
 
 
 def test_the_split_is_always_the_same(tmp_path: Path) -> None:
@@ -57,7 +57,7 @@ def test_the_split_is_always_the_same(tmp_path: Path) -> None:
     write_lc25000(tmp_path / "b", tiles=8)
     first, second = (LC25000(root=str(tmp_path / name), image_size=8).load() for name in "ab")
     assert tiles(first.test.groups) == tiles(second.test.groups)
-    np.testing.assert_array_equal(first.test.images, second.test.images)
+    np.testing.assert_array_equal(first.test.inputs, second.test.inputs)
 
 
 @pytest.mark.parametrize("place", ["", "LC25000"])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ecgr.errors import ConfigError
-from ecgr.tasks.data import Split
 from ecgr.tasks.partitioners import (
     IID,
     PARTITIONERS,
@@ -25,6 +24,7 @@ from ecgr.tasks.partitioners import (
     top_up,
 )
 from ecgr.tasks.partitioners.partitioners import apportion
+from ecgr.tasks.samples import Samples
 
 LABELLED = {name: make() for name, make in PARTITIONERS.items() if name != "groups"}
 labels_strategy = arrays(np.int64, st.integers(30, 120), elements=st.integers(0, 4))
@@ -119,7 +119,7 @@ names_strategy = st.lists(st.sampled_from("abcdefgh"), min_size=10, max_size=60)
 @given(names=names_strategy, clients=st.integers(1, 8), seed=st.integers(0, 999))
 def test_groups_are_never_torn_apart(names: list[str], clients: int, seed: int) -> None:
     groups = np.array(names)
-    split = Split(np.zeros((len(names), 1, 2, 2), np.uint8), np.zeros(len(names), np.int64), groups)
+    split = Samples(np.zeros((len(names), 1, 2, 2), np.uint8), np.zeros(len(names), np.int64), groups)
     if len(set(names)) < clients:
         with pytest.raises(ConfigError, match=f"{clients} clients cannot share {len(set(names))} groups"):
             deal_out(Groups(), split, clients, np.random.default_rng(seed))
@@ -139,8 +139,8 @@ def test_many_groups_are_dealt_about_evenly() -> None:
 
 
 @pytest.fixture
-def numbered() -> Split:
-    return Split(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64), np.array(["a", "a", "b", "b"]))
+def numbered() -> Samples:
+    return Samples(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64), np.array(["a", "a", "b", "b"]))
 
 
 FILES = {
@@ -152,18 +152,18 @@ FILES = {
 
 @pytest.mark.parametrize(("name", "content"), FILES.items(), ids=FILES.keys())
 def test_a_file_comes_before_the_groups_of_the_data_set(
-    tmp_path: Path, numbered: Split, name: str, content: str
+    tmp_path: Path, numbered: Samples, name: str, content: str
 ) -> None:
     (tmp_path / name).write_text(content)
     partitioner = Groups(groups=str(tmp_path / name))
     for partition in (
         deal_out(partitioner, numbered, 2, np.random.default_rng(0)),
-        partitioner(numbered.labels, 2, np.random.default_rng(0)),
+        partitioner(numbered.targets, 2, np.random.default_rng(0)),
     ):
         assert [indices.tolist() for indices in partition] == [[0, 2], [1, 3]]
 
 
-def test_other_partitioners_do_not_mind_groups(numbered: Split) -> None:
+def test_other_partitioners_do_not_mind_groups(numbered: Samples) -> None:
     assert sum(deal_out(IID(), numbered, 2, np.random.default_rng(0)).sizes()) == 4
 
 

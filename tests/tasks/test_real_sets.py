@@ -38,7 +38,7 @@ def test_verify_says_what_is_there(name: str, status: str, counts: tuple[int, in
 
 def test_the_record_says_that_cifar100_is_reduced() -> None:
     dataset = Cifar100().load()
-    assert len(np.unique(dataset.train.labels)) == len(dataset.classes) == 100
+    assert len(np.unique(dataset.train.targets)) == len(dataset.classes) == 100
     if len(dataset.train) < 50_000:
         assert dataset.notes[0] == f"reduced: {len(dataset.train):,} of 50,000 training images"
 
@@ -46,19 +46,19 @@ def test_the_record_says_that_cifar100_is_reduced() -> None:
 @pytest.mark.parametrize("source", [Mnist(), FashionMnist()])
 def test_grey_sets_have_their_classes_and_statistics(source: Mnist | FashionMnist) -> None:
     dataset = source.load()
-    assert dataset.train.images.shape == (60_000, 1, 28, 28)
-    assert len(np.unique(dataset.train.labels)) == len(np.unique(dataset.test.labels)) == 10
+    assert dataset.train.inputs.shape == (60_000, 1, 28, 28)
+    assert len(np.unique(dataset.train.targets)) == len(np.unique(dataset.test.targets)) == 10
     if isinstance(source, Mnist):
-        assert dataset.train.images.mean() / 255 == pytest.approx(dataset.mean[0], abs=1e-3)
+        assert dataset.train.inputs.mean() / 255 == pytest.approx(dataset.mean[0], abs=1e-3)
 
 
 def test_cifar10_is_balanced_and_looks_like_its_statistics() -> None:
     dataset = Cifar10().load()
-    np.testing.assert_array_equal(np.bincount(dataset.train.labels), 5_000)
-    np.testing.assert_array_equal(np.bincount(dataset.test.labels), 1_000)
-    means = dataset.train.images.mean(axis=(0, 2, 3)) / 255
+    np.testing.assert_array_equal(np.bincount(dataset.train.targets), 5_000)
+    np.testing.assert_array_equal(np.bincount(dataset.test.targets), 1_000)
+    means = dataset.train.inputs.mean(axis=(0, 2, 3)) / 255
     np.testing.assert_allclose(means, dataset.mean, atol=2e-3)
-    assert dataset.train.images.flags.c_contiguous
+    assert dataset.train.inputs.flags.c_contiguous
 
 
 def test_cifar10_loads_in_ten_seconds_and_twice_its_size() -> None:
@@ -66,7 +66,7 @@ def test_cifar10_loads_in_ten_seconds_and_twice_its_size() -> None:
     code = (
         "import resource\nfrom ecgr.tasks.data import Cifar10\n"
         "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
-        "data = Cifar10().load(); size = data.train.images.nbytes + data.test.images.nbytes\n"
+        "data = Cifar10().load(); size = data.train.inputs.nbytes + data.test.inputs.nbytes\n"
         "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / size)"
     )
     start = time.perf_counter()

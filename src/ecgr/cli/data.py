@@ -79,7 +79,7 @@ def partition_command(
     chosen = load(experiment or _preset_for(str(changes.get("data.name", "digits"))), changes)
     dataset = chosen_share(chosen, chosen.source.load())
     partition = deal(chosen, dataset)
-    counts = partition.histogram(dataset.train.labels, len(dataset.classes))
+    counts = partition.histogram(dataset.train.targets, len(dataset.classes))
     batch = chosen.federation.batch_size
     rows = [
         {"client": client, "samples": int(n.sum()), "classes": int((n > 0).sum()), "batches": -(-int(n.sum()) // batch)}

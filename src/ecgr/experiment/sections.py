@@ -3,12 +3,15 @@
 Every field is a config key; its type says what is allowed.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from inspect import signature
 from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from ecgr.component import Count, Module, PositiveFraction, component
+from ecgr.errors import ConfigError
+from ecgr.experiment.schema import GIVEN_BY_DATA
 from ecgr.tasks.models import MODELS
 
 Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -75,6 +78,19 @@ class ModelChoice:
     name: str
     parameters: Mapping[str, Any]
 
-    def build(self, channels: int, classes: int) -> Module:
-        """A model for so many input channels and classes."""
-        return MODELS[self.name](channels=channels, classes=classes, **self.parameters)
+    def build(self, shape: Mapping[str, int]) -> Module:
+        """A model for data of this shape; refused with the models that fit, where the data lack what it needs."""
+        wanted = {name: _needs(build) for name, build in MODELS.items()}
+        missing = sorted(wanted[self.name] - set(shape))
+        if missing:
+            fitting = ", ".join(sorted(name for name, needs in wanted.items() if needs <= set(shape)))
+            raise ConfigError(
+                f"model.name: {self.name} needs {', '.join(missing)}, and these data have {', '.join(sorted(shape))};"
+                f" models that fit: {fitting or 'none'}"
+            )
+        return MODELS[self.name](**{name: shape[name] for name in wanted[self.name]}, **self.parameters)
+
+
+def _needs(build: Callable[..., Any]) -> set[str]:
+    """What a model must be told about the data."""
+    return {name for name in signature(build).parameters if name in GIVEN_BY_DATA}

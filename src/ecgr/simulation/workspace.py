@@ -4,6 +4,7 @@ A `Problem` is the experiment with its data loaded and dealt out, cheap to hand 
 move to shared memory once, memory-mapped ones are mapped again. Each process opens a `Workspace` from it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -45,16 +46,16 @@ class Problem:
     train_labels: Tensor
     test_images: Tensor | MappedFile
     test_labels: Tensor
-    classes: int
+    shape: Mapping[str, int]
     mean: tuple[float, ...]
     std: tuple[float, ...]
     partition: Partition
     device: str = "cpu"
 
     @property
-    def channels(self) -> int:
-        """Colour channels of an image."""
-        return len(self.mean)
+    def classes(self) -> int:
+        """Classes of images."""
+        return self.shape["classes"]
 
     @cached_property
     def label_shares(self) -> NDArray[np.float64]:
@@ -104,11 +105,11 @@ def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Pr
     dataset = chosen_share(experiment, dataset)
     problem = Problem(
         experiment=experiment,
-        train_images=_handle(dataset.train.images),
-        train_labels=torch.from_numpy(dataset.train.labels.copy()),
-        test_images=_handle(dataset.test.images),
-        test_labels=torch.from_numpy(dataset.test.labels.copy()),
-        classes=len(dataset.classes),
+        train_images=_handle(dataset.train.inputs),
+        train_labels=torch.from_numpy(dataset.train.targets.copy()),
+        test_images=_handle(dataset.test.inputs),
+        test_labels=torch.from_numpy(dataset.test.targets.copy()),
+        shape=dataset.shape,
         mean=dataset.mean,
         std=dataset.std,
         partition=deal(experiment, dataset),
@@ -122,7 +123,7 @@ def build_model(problem: Problem) -> nn.Module:
     """The experiment's model with the weights of its seed; torch's global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(problem.experiment.run.seed, "weights"))
-        return problem.experiment.model.build(problem.channels, problem.classes)
+        return problem.experiment.model.build(problem.shape)
 
 
 def _handle(images: NDArray[np.uint8]) -> Tensor | MappedFile:

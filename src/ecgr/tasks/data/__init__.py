@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 
 from ecgr.tasks.data.cifar import Cifar10, Cifar100
-from ecgr.tasks.data.dataset import Dataset, DatasetSource, Split, stratified
+from ecgr.tasks.data.dataset import Dataset, DatasetSource, image_dataset, strata, stratified
 from ecgr.tasks.data.digits import Digits
 from ecgr.tasks.data.idx import FashionMnist, Mnist
 from ecgr.tasks.data.image_folder import ImageFolder
@@ -30,6 +30,7 @@ __all__ = [
     "FashionMnist",
     "ImageFolder",
     "Mnist",
-    "Split",
+    "image_dataset",
+    "strata",
     "stratified",
 ]

@@ -14,11 +14,12 @@ from numpy.typing import NDArray
 
 from ecgr.component import component
 from ecgr.errors import DataError
-from ecgr.tasks.data.dataset import Dataset, Images, Labels, Split, check_labels
+from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
 from ecgr.tasks.data.locate import find_folder, member
 from ecgr.tasks.data.official import OFFICIAL, Report, assess
 from ecgr.tasks.data.reading import Digest, opened
 from ecgr.tasks.data.safe_pickle import read_pickle
+from ecgr.tasks.samples import Samples
 
 PIXELS = 3 * 32 * 32
 
@@ -92,7 +93,7 @@ def read_set(
     layout = next(layout for layout in LAYOUTS[name] if layout.folder == folder.name)
     digests: dict[str, Digest] = {}
 
-    def split(files: tuple[str, ...]) -> Split:
+    def split(files: tuple[str, ...]) -> Samples:
         images, labels = [], []
         for file in files:
             path = member(name, folder, file)
@@ -100,7 +101,7 @@ def read_set(
             check_labels(path, batch_labels, classes)
             images.append(batch_images)
             labels.append(batch_labels)
-        return Split(shrunk(_joined(images), size), np.concatenate(labels))
+        return Samples(shrunk(_joined(images), size), np.concatenate(labels))
 
     train, test = split(layout.train), split((layout.test,))
     report = assess(name, OFFICIAL[name], digests, len(train), len(test))
@@ -109,7 +110,7 @@ def read_set(
         raise DataError(f"{folder / layout.names}: {len(set(names))} different class names, {classes} were expected")
     files = {file: digest.sha256 for file, digest in (*digests.items(), (layout.names, names_digest))}
     notes = report.notes if size == 32 else (*report.notes, f"images averaged down from 32x32 to {size}x{size}")
-    return Dataset(train, test, tuple(names), mean, std, files, notes), report
+    return image_dataset(train, test, tuple(names), mean, std, files, notes), report
 
 
 def shrunk(images: Images, size: int) -> Images:

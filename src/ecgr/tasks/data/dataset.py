@@ -1,7 +1,6 @@
-"""What a data set is once it is loaded: bytes and labels, checked once.
+"""What a data set is once it is loaded: samples, and what a model for them must know. Needs numpy, not torch.
 
-Images stay uint8 (N, channels, height, width), as they come from disk; training normalises each batch. Nothing here
-needs torch.
+Images stay uint8 (N, channels, height, width), as they come from disk; training normalises each batch.
 """
 
 from collections.abc import Mapping
@@ -13,40 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.errors import ConfigError, DataError
+from ecgr.tasks.samples import Samples, check_samples
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Split:
-    """Images with their labels, one half of a data set.
-
-    Attributes:
-        images: (N, channels, height, width), uint8; may be memory-mapped.
-        labels: (N,), int64.
-        groups: (N,) names of what each image was taken from (a tile, a patient), where that is known.
-    """
-
-    images: Images
-    labels: Labels
-    groups: NDArray[np.str_] | None = None
-
-    def __len__(self) -> int:
-        return len(self.labels)
-
-    def take(self, indices: NDArray[np.int64]) -> "Split":
-        """The images at ``indices``."""
-        groups = None if self.groups is None else self.groups[indices]
-        return Split(self.images[indices], self.labels[indices], groups)
-
-
 class Described(Protocol):
-    """What a run's record says of its data; a `Dataset` is one, a `Provenance` is one without the images."""
+    """What a run's record says of its data; a `Dataset` is one, a `Provenance` is one without the samples."""
 
     @property
     def classes(self) -> tuple[str, ...]:
-        """Class names."""
+        """Class names; empty where targets are not classes."""
         ...
 
     @property
@@ -62,7 +39,7 @@ class Described(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """A data set's description, for when its images have been handed on and may be forgotten."""
+    """A data set's description, for when its samples have been handed on and may be forgotten."""
 
     classes: tuple[str, ...]
     files: Mapping[str, str]
@@ -71,37 +48,58 @@ class Provenance:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Dataset:
-    """Training and test images of one problem.
+    """Training and test samples of one problem.
 
     Attributes:
-        classes: class names; label i is ``classes[i]``.
-        mean: per channel, of images scaled to [0, 1]; a batch is normalised by ``(x / 255 - mean) / std``.
+        shape: what a model for them must know: ``{"channels": 1, "classes": 10}`` of images, ``{"features": 13,
+            "outputs": 1}`` of tables, ``{"vocabulary": 65, "classes": 65, "length": 80}`` of text.
+        loss: the loss of `ecgr.tasks.losses.LOSSES` that goes with its targets.
+        metrics: the metrics of `ecgr.tasks.metrics.METRICS` to judge by; the first one decides.
+        classes: class names, where targets are classes: label i is ``classes[i]``.
+        mean: per channel, of images scaled to [0, 1]: a batch of uint8 images is normalised by
+            ``(x / 255 - mean) / std``; empty where inputs are used as they are.
         std: per channel, likewise.
         files: SHA-256 of what was read, by file name: goes into the run's record.
         notes: what a reader of the record should know, such as "reduced: 10,000 of 50,000 images".
     """
 
-    train: Split
-    test: Split
-    classes: tuple[str, ...]
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
+    train: Samples
+    test: Samples
+    shape: Mapping[str, int]
+    loss: str = "cross_entropy"
+    metrics: tuple[str, ...] = ("accuracy",)
+    classes: tuple[str, ...] = ()
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, split in (("train", self.train), ("test", self.test)):
-            check_split(name, split, channels=len(self.mean), classes=len(self.classes))
+        for name, samples in (("train", self.train), ("test", self.test)):
+            check_samples(name, samples)
+            if self.mean:
+                check_images(name, samples, channels=len(self.mean))
+            if self.classes:
+                check_labels(name, samples.targets, len(self.classes))
 
     @property
     def provenance(self) -> Provenance:
         """The description alone."""
         return Provenance(self.classes, self.files, self.notes)
 
-    @property
-    def channels(self) -> int:
-        """Colour channels of an image."""
-        return int(self.train.images.shape[1])
+
+def image_dataset(
+    train: Samples,
+    test: Samples,
+    classes: tuple[str, ...],
+    mean: tuple[float, ...],
+    std: tuple[float, ...],
+    files: Mapping[str, str] | None = None,
+    notes: tuple[str, ...] = (),
+) -> Dataset:
+    """A data set of images in classes."""
+    shape = {"channels": len(mean), "classes": len(classes)}
+    return Dataset(train, test, shape, classes=classes, mean=mean, std=std, files=files or {}, notes=notes)
 
 
 class DatasetSource(Protocol):
@@ -112,18 +110,15 @@ class DatasetSource(Protocol):
         ...
 
 
-def check_split(where: str, split: Split, *, channels: int, classes: int) -> None:
-    """Raise a `DataError` that names the first image or label that cannot be used."""
-    images, labels = split.images, split.labels
+def check_images(where: str, samples: Samples, *, channels: int) -> None:
+    """Raise a `DataError` unless the inputs are images of so many channels with a label each."""
+    images, labels = samples.inputs, samples.targets
     if images.ndim != 4 or images.dtype != np.uint8 or images.shape[1] != channels:
         raise DataError(
             f"{where}: images must be uint8 (N, {channels}, height, width), got {images.dtype} {images.shape}"
         )
     if labels.shape != images.shape[:1] or labels.dtype != np.int64:
         raise DataError(f"{where}: {len(images)} images need as many int64 labels, got {labels.dtype} {labels.shape}")
-    if not len(labels):
-        raise DataError(f"{where}: there is not a single image")
-    check_labels(where, labels, classes)
 
 
 def check_labels(where: str | PathLike[str], labels: NDArray[np.integer], classes: int) -> None:
@@ -133,12 +128,44 @@ def check_labels(where: str | PathLike[str], labels: NDArray[np.integer], classe
         raise DataError(f"{where}: label {labels[wrong[0]]} at index {wrong[0]}; labels go from 0 to {classes - 1}")
 
 
+BINS = 10
+MOST_STRATA = 1000
+
+
+def strata(targets: NDArray[np.generic]) -> Labels:
+    """What stands for a sample's class where samples are dealt out or a share of them is drawn.
+
+    Whole numbers are their own classes, and so is each combination of several labels; numbers fall into ten equally
+    filled bins; what has too many kinds to be of a kind (sequences) is all of one.
+
+    >>> strata(np.array([2, 0, 1])).tolist(), strata(np.array([0.0, 1.0, 1.0])).tolist()
+    ([2, 0, 1], [0, 1, 1])
+    >>> strata(np.array([[0, 1], [0, 0], [0, 1]])).tolist()
+    [1, 0, 1]
+    >>> strata(np.linspace(0, 1, 20)).tolist() == [i // 2 for i in range(20)]
+    True
+    """
+    rows = targets.reshape(len(targets), -1)
+    values = np.asarray(rows[:, 0] if rows.shape[1] == 1 else rows)
+    whole = values.dtype.kind in "biu" or bool((values == np.floor(values)).all())
+    if values.ndim == 1 and values.dtype.kind in "iu":
+        return values.astype(np.int64)
+    if whole:
+        kinds, inverse = np.unique(values, axis=0, return_inverse=True)
+        if len(kinds) <= MOST_STRATA:
+            return inverse.reshape(-1).astype(np.int64)
+    if values.ndim > 1:
+        return np.zeros(len(values), dtype=np.int64)
+    ranks = np.argsort(np.argsort(values, kind="stable"), kind="stable")
+    return (ranks * BINS // len(values)).astype(np.int64)
+
+
 def stratified(
     dataset: Dataset, fraction: float, rng: np.random.Generator, test_fraction: float | None = None
 ) -> Dataset:
-    """A share of the training and test images with the class proportions kept, at least one image a class.
+    """A share of the training and test samples with the class proportions kept, at least one sample a class.
 
-    Of the test images the same share as of the training images, unless ``test_fraction`` says another.
+    Of the test samples the same share as of the training samples, unless ``test_fraction`` says another.
     """
     of_test = fraction if test_fraction is None else test_fraction
     for key, value in (("fraction", fraction), ("test_fraction", of_test)):
@@ -147,16 +174,18 @@ def stratified(
     if fraction == of_test == 1:
         return dataset
 
-    def share(split: Split, fraction: float) -> Split:
+    def share(samples: Samples, fraction: float) -> Samples:
         if fraction == 1:
-            return split
-        chosen = []
-        for label in np.unique(split.labels):
-            members = np.flatnonzero(split.labels == label)
+            return samples
+        chosen, labels = [], strata(samples.targets)
+        for label in np.unique(labels):
+            members = np.flatnonzero(labels == label)
             chosen.append(rng.permutation(members)[: max(1, round(len(members) * fraction))])
-        return split.take(np.sort(np.concatenate(chosen)))
+        return samples.take(np.sort(np.concatenate(chosen)))
 
     train, test = share(dataset.train, fraction), share(dataset.test, of_test)
     shares = f"fraction {fraction}" if test_fraction is None else f"fraction {fraction}, test fraction {of_test}"
-    note = f"{shares}: {len(train)} of {len(dataset.train)} training and {len(test)} of {len(dataset.test)} test images"
+    note = (
+        f"{shares}: {len(train)} of {len(dataset.train)} training and {len(test)} of {len(dataset.test)} test samples"
+    )
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import component
-from ecgr.tasks.data.dataset import Dataset, Split
+from ecgr.tasks.data.dataset import Dataset, image_dataset
+from ecgr.tasks.samples import Samples
 
 TEST_EVERY = 5  # every fifth image is a test image: 1,438 to train on, 359 to test on
 ORIGIN = "f6d9e39f37dc45d327f6db33428ee58970ccceabb2535a5c179de35886b70443"
@@ -30,9 +31,9 @@ class Digits:
             small, labels = arrays["images"].astype(np.float64), arrays["labels"].astype(np.int64)
         images = np.rint(enlarge(small, side=28) * (255 / 16)).clip(0, 255).astype(np.uint8)[:, None]
         test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
-        return Dataset(
-            train=Split(images[~test], labels[~test]),
-            test=Split(images[test], labels[test]),
+        return image_dataset(
+            train=Samples(images[~test], labels[~test]),
+            test=Samples(images[test], labels[test]),
             classes=tuple("0123456789"),
             mean=(0.3058,),
             std=(0.3251,),

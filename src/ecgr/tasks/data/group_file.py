@@ -6,15 +6,15 @@ import json
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ecgr.errors import ConfigError
-from ecgr.tasks.partitioners.partition import GroupNames
 
 COLUMN = "group"
 MOST_BYTES = 256 << 20
 
 
-def read_group_names(file: str, samples: int) -> GroupNames:
+def read_group_names(file: str, samples: int) -> NDArray[np.str_]:
     """The group of each of ``samples`` samples; whatever is wrong with the file is a `ConfigError`."""
     path = Path(file).expanduser()
     try:

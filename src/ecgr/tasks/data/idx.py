@@ -10,10 +10,11 @@ import numpy as np
 
 from ecgr.component import component
 from ecgr.errors import DataError
-from ecgr.tasks.data.dataset import Dataset, Images, Labels, Split, check_labels
+from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
 from ecgr.tasks.data.locate import find_folder, member
 from ecgr.tasks.data.official import OFFICIAL, Report, assess
 from ecgr.tasks.data.reading import Digest, Source, opened
+from ecgr.tasks.samples import Samples
 
 IMAGES_MAGIC = 2051
 LABELS_MAGIC = 2049
@@ -75,7 +76,7 @@ def read_set(name: str, folder: Path, classes: tuple[str, ...], mean: float, std
     official = OFFICIAL[name]
     digests: dict[str, Digest] = {}
 
-    def split(prefix: str, most: int) -> Split:
+    def split(prefix: str, most: int) -> Samples:
         images_name, labels_name = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
         images_path = member(name, folder, images_name, f"{images_name}.gz")
         labels_path = member(name, folder, labels_name, f"{labels_name}.gz")
@@ -85,12 +86,12 @@ def read_set(name: str, folder: Path, classes: tuple[str, ...], mean: float, std
             raise DataError(
                 f"{labels_path}: {len(labels):,} labels for the {len(images):,} images of {images_path.name}"
             )
-        return Split(images, labels)
+        return Samples(images, labels)
 
     train, test = split("train", official.train), split("t10k", official.test)
     report = assess(name, official, digests, len(train), len(test))
     files = {file: digest.sha256 for file, digest in digests.items()}
-    return Dataset(train, test, classes, (mean,), (std,), files, report.notes), report
+    return image_dataset(train, test, classes, (mean,), (std,), files, report.notes), report
 
 
 def read_images(path: Path, most: int) -> tuple[Images, Digest]:

@@ -10,10 +10,11 @@ from pydantic import Field
 
 from ecgr.component import component
 from ecgr.errors import ConfigError, DataError
-from ecgr.tasks.data.dataset import Dataset, Split
+from ecgr.tasks.data.dataset import Dataset, image_dataset
 from ecgr.tasks.data.official import Report
 from ecgr.tasks.data.picture_cache import decoded
 from ecgr.tasks.data.pictures import Picture, decode_all, list_pictures
+from ecgr.tasks.samples import Samples
 
 ImageSize = Annotated[int, Field(ge=8, le=1024)]
 Share = Annotated[float, Field(gt=0, lt=1)]
@@ -104,13 +105,13 @@ def picture_dataset(
     _check_not_empty(train_pictures, test_pictures)
     pixels = decoded([*train_pictures, *test_pictures], side)
 
-    def split(listing: Listing, pictures: list[Picture], start: int) -> Split:
+    def split(listing: Listing, pictures: list[Picture], start: int) -> Samples:
         labels = np.repeat(np.arange(len(listing)), [len(members) for members in listing.values()]).astype(np.int64)
         names = None if groups is None else np.array([groups[picture.name] for picture in pictures])
-        return Split(pixels.rows(start, start + len(pictures)), labels, names)
+        return Samples(pixels.rows(start, start + len(pictures)), labels, names)
 
     listing = "".join(f"{picture.name}\n" for picture in (*train_pictures, *test_pictures))
-    return Dataset(
+    return image_dataset(
         train=split(train, train_pictures, 0),
         test=split(test, test_pictures, len(train_pictures)),
         classes=tuple(train),

@@ -12,7 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.errors import ConfigError
-from ecgr.tasks.data.dataset import Labels, Split
+from ecgr.tasks.data.dataset import Labels, strata
+from ecgr.tasks.samples import Samples
 
 Indices = NDArray[np.int64]
 GroupNames = NDArray[np.str_]
@@ -65,11 +66,11 @@ class GroupPartitioner(Protocol):
         ...
 
 
-def deal_out(partitioner: Partitioner, split: Split, clients: int, rng: np.random.Generator) -> Partition:
-    """Deal a split out: by its groups if it has some and the partitioner asks for them, else by its labels."""
-    if split.groups is not None and isinstance(partitioner, GroupPartitioner):
-        return partitioner.by_groups(split.groups, clients, rng)
-    return partitioner(split.labels, clients, rng)
+def deal_out(partitioner: Partitioner, samples: Samples, clients: int, rng: np.random.Generator) -> Partition:
+    """Deal samples out: by its groups if it has some and the partitioner asks for them, else by its labels."""
+    if samples.groups is not None and isinstance(partitioner, GroupPartitioner):
+        return partitioner.by_groups(samples.groups, clients, rng)
+    return partitioner(strata(samples.targets), clients, rng)
 
 
 def top_up(partition: Partition, minimum: int, rng: np.random.Generator) -> Partition:

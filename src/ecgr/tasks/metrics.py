@@ -1,0 +1,289 @@
+"""Metrics: what a model is judged by, exact however the test samples are cut into shards. Needs numpy, not torch.
+
+A shard gives a *part* (counts, sums, or the scores themselves), and the *value* is computed once from all parts, in
+order. Outputs are what the model gives: class scores (N, C), or a logit or number for each target, in its shape.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecgr.component import component
+
+Array = NDArray[Any]
+SHARE = "share"
+"""The unit of metrics that are shown in percent points."""
+
+
+class Metric(Protocol):
+    """An entry of ``METRICS``."""
+
+    @property
+    def name(self) -> str:
+        """How it is called in configs and records."""
+        ...
+
+    @property
+    def unit(self) -> str:
+        """``share`` where it is shown in percent points, otherwise nothing."""
+        ...
+
+    @property
+    def larger_is_better(self) -> bool:
+        """Its direction."""
+        ...
+
+    def part(self, outputs: Array, targets: Array) -> Any:
+        """What a shard of the test samples contributes."""
+        ...
+
+    def value(self, parts: Sequence[Any]) -> float:
+        """The metric over all shards; NaN where it is not defined."""
+        ...
+
+
+def describe(metric: Metric) -> dict[str, Any]:
+    """What a record says of a metric."""
+    return {"name": metric.name, "unit": metric.unit, "larger_is_better": metric.larger_is_better}
+
+
+def are_class_scores(outputs: Array, targets: Array) -> bool:
+    """Whether ``outputs`` has an axis of classes that ``targets`` lacks."""
+    return outputs.ndim == targets.ndim + 1 and outputs.shape[1] > 1
+
+
+def predictions(outputs: Array, targets: Array) -> Array:
+    """Classes, or yes and no, in the shape of ``targets``.
+
+    >>> predictions(np.array([[0.1, 0.9]]), np.array([1])), predictions(np.array([[-2.0]]), np.array([1]))
+    (array([1]), array([0]))
+    """
+    found = outputs.argmax(axis=1) if are_class_scores(outputs, targets) else _like(outputs, targets) > 0
+    return np.asarray(found, dtype=np.int64)
+
+
+def _like(outputs: Array, targets: Array) -> Array:
+    """``outputs`` in the shape of ``targets``: (N, 1) is as good as (N,)."""
+    return outputs.reshape(targets.shape)
+
+
+def _counts(outputs: Array, targets: Array) -> NDArray[np.int64]:
+    """(3, C): right, predicted and true samples of each class; of several yes-or-no labels, those with a yes."""
+    predicted, truth = predictions(outputs, targets), targets.astype(np.int64)
+    if are_class_scores(outputs, targets) or truth.size == len(truth):
+        classes = outputs.shape[1] if are_class_scores(outputs, targets) else 2
+        found = [np.bincount(a.ravel(), minlength=classes) for a in (truth[predicted == truth], predicted, truth)]
+        return np.stack(found)
+    rows = len(truth)
+    return np.stack([a.reshape(rows, -1).sum(axis=0) for a in (predicted & truth, predicted, truth)])
+
+
+@component
+class Accuracy:
+    """The share of samples that are predicted rightly; of several labels, all of them."""
+
+    name: ClassVar[str] = "accuracy"
+    unit: ClassVar[str] = SHARE
+    larger_is_better: ClassVar[bool] = True
+
+    def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
+        """(2, C): right and all samples by true class; of several labels, in one column."""
+        if are_class_scores(outputs, targets) or targets.size == len(targets):
+            return _counts(outputs, targets)[[0, 2]]
+        right = (predictions(outputs, targets) == targets).reshape(len(targets), -1).all(axis=1)
+        return np.array([[right.sum()], [len(targets)]])
+
+    def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
+        """Right ones of all."""
+        right, count = np.sum(parts, axis=0).sum(axis=1)
+        return _ratio(float(right), float(count))
+
+
+@component
+class BalancedAccuracy:
+    """The mean, over the classes that occur, of the share of a class's samples that are predicted rightly."""
+
+    name: ClassVar[str] = "balanced_accuracy"
+    unit: ClassVar[str] = SHARE
+    larger_is_better: ClassVar[bool] = True
+
+    def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
+        """(2, C): right and all samples by true class; of several labels, yes and no of each are classes."""
+        if are_class_scores(outputs, targets) or targets.size == len(targets):
+            return _counts(outputs, targets)[[0, 2]]
+        rows = len(targets)
+        predicted, truth = predictions(outputs, targets).reshape(rows, -1), targets.reshape(rows, -1)
+        sides = [[((predicted == side) & (truth == side)).sum(axis=0), (truth == side).sum(axis=0)] for side in (1, 0)]
+        return np.concatenate(sides, axis=1)
+
+    def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
+        """The mean of the shares."""
+        right, count = np.sum(parts, axis=0)
+        occurring = count > 0
+        return float(np.mean(right[occurring] / count[occurring])) if occurring.any() else float("nan")
+
+
+@component
+class MacroF1:
+    """The mean of the classes' F1, over the classes that occur or are predicted."""
+
+    name: ClassVar[str] = "macro_f1"
+    unit: ClassVar[str] = ""
+    larger_is_better: ClassVar[bool] = True
+
+    def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
+        """(3, C): right, predicted and true samples by class."""
+        return _counts(outputs, targets)
+
+    def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
+        """Twice the right ones among the predicted and the true, averaged."""
+        right, predicted, true = np.sum(parts, axis=0)
+        seen = predicted + true > 0
+        return float(np.mean(2 * right[seen] / (predicted + true)[seen])) if seen.any() else float("nan")
+
+
+@component
+class AUC:
+    """Area under the ROC curve; of several classes (each against the rest) or labels the mean of those that occur."""
+
+    name: ClassVar[str] = "auc"
+    unit: ClassVar[str] = ""
+    larger_is_better: ClassVar[bool] = True
+
+    def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
+        """Scores (N, L) and yes or no (N, L) of each sample."""
+        if not are_class_scores(outputs, targets):
+            rows = len(targets)
+            return _like(outputs, targets).reshape(rows, -1), targets.reshape(rows, -1) > 0.5
+        scores, truth = np.moveaxis(outputs, 1, -1).reshape(-1, outputs.shape[1]), targets.reshape(-1)
+        if scores.shape[1] == 2:
+            return (scores[:, 1:] - scores[:, :1]), truth[:, None] == 1
+        return _softmax(scores), truth[:, None] == np.arange(scores.shape[1])
+
+    def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
+        """By ranks, over all samples at once."""
+        scores, truth = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        found = [_area(s, t) for s, t in zip(scores.T, truth.T, strict=True) if 0 < t.sum() < len(t)]
+        return float(np.mean(found)) if found else float("nan")
+
+
+@component
+class R2:
+    """The share of the targets' variance that is explained; the mean over several outputs."""
+
+    name: ClassVar[str] = "r2"
+    unit: ClassVar[str] = ""
+    larger_is_better: ClassVar[bool] = True
+
+    def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
+        """Outputs and targets of each sample."""
+        rows = len(targets)
+        pair = (_like(outputs, targets), targets)
+        return pair[0].reshape(rows, -1).astype(np.float64), pair[1].reshape(rows, -1).astype(np.float64)
+
+    def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
+        """One minus the squared error over the targets' spread."""
+        outputs, targets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        spread = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
+        if not (spread > 0).all():
+            return float("nan")
+        return float(np.mean(1 - ((targets - outputs) ** 2).sum(axis=0) / spread))
+
+
+@component
+class MAE:
+    """Mean absolute error."""
+
+    name: ClassVar[str] = "mae"
+    unit: ClassVar[str] = ""
+    larger_is_better: ClassVar[bool] = False
+
+    def part(self, outputs: Array, targets: Array) -> NDArray[np.float64]:
+        """The sum of the errors and their number."""
+        errors = np.abs(_like(outputs, targets).astype(np.float64) - targets)
+        return np.array([errors.sum(), errors.size])
+
+    def value(self, parts: Sequence[NDArray[np.float64]]) -> float:
+        """Their mean."""
+        total, count = np.sum(parts, axis=0)
+        return _ratio(float(total), float(count))
+
+
+@component
+class Perplexity:
+    """The exponential of the mean cross entropy of class scores: among how many classes a model is as good as torn."""
+
+    name: ClassVar[str] = "perplexity"
+    unit: ClassVar[str] = ""
+    larger_is_better: ClassVar[bool] = False
+
+    def part(self, outputs: Array, targets: Array) -> NDArray[np.float64]:
+        """The sum of the cross entropies and their number."""
+        scores = np.moveaxis(outputs, 1, -1).reshape(-1, outputs.shape[1]).astype(np.float64)
+        truth = targets.reshape(-1)
+        shifted = scores - scores.max(axis=1, keepdims=True)
+        losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(truth)), truth]
+        return np.array([losses.sum(), len(truth)])
+
+    def value(self, parts: Sequence[NDArray[np.float64]]) -> float:
+        """The exponential of their mean."""
+        total, count = np.sum(parts, axis=0)
+        with np.errstate(over="ignore"):
+            return float(np.exp(_ratio(float(total), float(count))))
+
+
+@dataclass(frozen=True, slots=True)
+class CallableMetric:
+    """Any function ``(targets, predictions) -> number``, as scikit-learn's are.
+
+    It is called once, with all test samples in order. With ``scores`` it gets what the model gives (probabilities of
+    class scores, logits as they are) instead of predictions; a function of regression wants that too.
+    """
+
+    function: Callable[[Any, Any], float]
+    name: str
+    unit: str = ""
+    larger_is_better: bool = True
+    scores: bool = False
+
+    def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
+        """Targets and predictions or scores of each sample."""
+        if not self.scores:
+            return targets, predictions(outputs, targets)
+        if are_class_scores(outputs, targets):
+            chances = _softmax(outputs)
+            return targets, chances[:, 1] if chances.ndim == 2 and chances.shape[1] == 2 else chances
+        return targets, _like(outputs, targets)
+
+    def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
+        """What the function says."""
+        targets, given = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return float(self.function(targets, given))
+
+
+def _softmax(scores: Array) -> Array:
+    exponentials = np.exp((scores - scores.max(axis=1, keepdims=True)).astype(np.float64))
+    chances: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+    return chances
+
+
+def _area(scores: Array, truth: Array) -> float:
+    """The share of (yes, no) pairs that the scores order rightly, ties counting half: Mann and Whitney's statistic."""
+    _, inverse, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ends = np.cumsum(counts)
+    ranks = (ends - (counts - 1) / 2)[inverse.reshape(-1)]
+    yes = int(truth.sum())
+    no = len(truth) - yes
+    return float((ranks[truth].sum() - yes * (yes + 1) / 2) / (yes * no))
+
+
+def _ratio(total: float, count: float) -> float:
+    return total / count if count else float("nan")
+
+
+METRICS: Mapping[str, Callable[..., Metric]] = {
+    entry.name: entry for entry in (Accuracy, BalancedAccuracy, AUC, MacroF1, R2, MAE, Perplexity)
+}

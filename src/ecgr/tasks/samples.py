@@ -1,0 +1,120 @@
+"""Samples: inputs of any kind with their targets, N of them, as numpy arrays. Needs numpy, not torch.
+
+Inputs are one array, or a dict or tuple of arrays (tokens and a mask), any dtype, samples first. Tensors are looked at
+as arrays without copying; memory-mapped arrays stay on disk. Whatever cannot be trained on is refused once, here.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecgr.errors import DataError
+
+Array: TypeAlias = NDArray[Any]
+Inputs: TypeAlias = Array | tuple[Array, ...] | dict[str, Array]
+"""What a model is called with: ``model(array)``, ``model(*tuple)`` or ``model(**dict)``."""
+
+NUMBERS = "biuf"
+"""The kinds of numpy dtypes that can be trained on: bool, whole numbers, floats."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Samples:
+    """Inputs with their targets, one half of a task.
+
+    Attributes:
+        inputs: an array or tensor, or a dict or tuple of them, samples first; may be memory-mapped.
+        targets: one row a sample: classes (N,), labels (N, L), numbers (N,) or (N, D).
+        groups: (N,) names of what each sample was taken from (a site, a speaker, a patient), where that is known.
+
+    >>> samples = Samples({"tokens": [[1, 2], [3, 4]], "mask": [[1, 1], [1, 0]]}, [0, 1])
+    >>> len(samples), samples.take(np.array([1])).inputs["tokens"].tolist()
+    (2, [[3, 4]])
+    """
+
+    inputs: Any
+    targets: Any
+    groups: Any = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "inputs", map_arrays(as_array, self.inputs))
+        object.__setattr__(self, "targets", as_array(self.targets))
+        if self.groups is not None:
+            object.__setattr__(self, "groups", as_array(self.groups).astype(np.str_))
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def take(self, indices: NDArray[np.int64]) -> "Samples":
+        """The samples at ``indices``."""
+        groups = None if self.groups is None else self.groups[indices]
+        return replace(
+            self, inputs=map_arrays(lambda a: a[indices], self.inputs), targets=self.targets[indices], groups=groups
+        )
+
+
+def as_array(value: Any) -> Array:
+    """A tensor, an array or a list as an array; tensors and arrays are not copied."""
+    if hasattr(value, "detach"):
+        tensor = value.detach().cpu()
+        return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
+    return value if isinstance(value, np.ndarray) else np.asarray(value)
+
+
+def map_arrays(function: Callable[[Any], Any], inputs: Any) -> Any:
+    """The same dict, tuple or single array with ``function`` applied to every array."""
+    if isinstance(inputs, Mapping):
+        return {name: function(array) for name, array in inputs.items()}
+    if isinstance(inputs, tuple):
+        return tuple(function(array) for array in inputs)
+    return function(inputs)
+
+
+def named_arrays(inputs: Inputs) -> Iterator[tuple[str, Array]]:
+    """The arrays of ``inputs``, each with what a message calls it."""
+    if isinstance(inputs, dict):
+        yield from ((f"inputs[{name!r}]", array) for name, array in inputs.items())
+    elif isinstance(inputs, tuple):
+        yield from ((f"inputs[{i}]", array) for i, array in enumerate(inputs))
+    else:
+        yield "inputs", inputs
+
+
+def check_samples(where: str, samples: Samples) -> None:
+    """Raise a `DataError` that names the first thing that cannot be trained on."""
+    arrays = [*named_arrays(samples.inputs), ("targets", samples.targets)]
+    if not arrays[:-1]:
+        raise DataError(f"{where}: there are no inputs")
+    for name, array in arrays:
+        if array.dtype.kind not in NUMBERS:
+            raise DataError(f"{where}: {name} are of dtype {array.dtype}; give numbers")
+        if array.ndim == 0:
+            raise DataError(f"{where}: {name} are a single number; give one row for each sample")
+        if len(array) != len(samples.targets):
+            raise DataError(f"{where}: {len(array):,} rows of {name} for {len(samples.targets):,} targets")
+    if not len(samples.targets):
+        raise DataError(f"{where}: there is not a single sample")
+    for name, array in arrays:
+        _check_finite(where, name, array)
+    if samples.groups is not None and samples.groups.shape != (len(samples),):
+        raise DataError(
+            f"{where}: groups of shape {samples.groups.shape} for {len(samples):,} samples; give one name for each"
+        )
+
+
+def _check_finite(where: str, name: str, array: Array, rows: int = 65536) -> None:
+    """A block of rows at a time: the whole array may be larger than the memory."""
+    if array.dtype.kind != "f":
+        return
+    for start in range(0, len(array), rows):
+        block = array[start : start + rows]
+        finite = np.isfinite(block)
+        if not finite.all():
+            first = np.argwhere(~finite)[0]
+            place = ", ".join(str(i) for i in (start + first[0], *first[1:]))
+            raise DataError(
+                f"{where}: {name}[{place}] is {block[tuple(first)]}; fill in or leave out what is not a number"
+            )
