@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from ecgr.analysis.arms import read_runs, summaries_of
 from ecgr.analysis.collect import find_runs
 from ecgr.analysis.comparison import compare
 from ecgr.analysis.metrics import RunSummary
-from ecgr.compare import summaries_of, write_comparison
+from ecgr.compare import write_comparison
 from ecgr.errors import DataError
 from ecgr.runs.record import to_json
 from ecgr.simulation.kept import pack_kept
@@ -27,7 +28,7 @@ def gather(runs: Path, folder: Path, commit: str) -> None:
     for name in COMPARED:
         sweep = runs / f"study-{name}"
         if sweep.is_dir():
-            summaries = _with_data(summaries_of([sweep], TREATMENT.get(name, ())), sweep)
+            summaries = _with_data(summaries_of(read_runs(find_runs([sweep]), TREATMENT.get(name, ()))), sweep)
             (folder / name).mkdir(parents=True, exist_ok=True)
             write_comparison(compare(summaries), summaries, folder / name)
     for name in ("steps", "collapse"):

@@ -12,6 +12,7 @@ from ecgr._version import __version__ as __version__
 
 if _TYPE_CHECKING:
     from ecgr.algorithms import ALGORITHMS as ALGORITHMS
+    from ecgr.compare import Answer as Answer
     from ecgr.compare import compare as compare
     from ecgr.core.geometry import Geometry as Geometry
     from ecgr.core.geometry import Regulation as Regulation
@@ -36,6 +37,7 @@ if _TYPE_CHECKING:
 
 _HOMES = {
     "ALGORITHMS": "algorithms",
+    "Answer": "compare",
     "ConfigError": "errors",
     "DATASETS": "tasks.data",
     "DataError": "errors",
@@ -61,6 +63,7 @@ _HOMES = {
 
 __all__ = [
     "ALGORITHMS",
+    "Answer",
     "ConfigError",
     "DATASETS",
     "DataError",

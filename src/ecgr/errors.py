@@ -57,3 +57,13 @@ class QuorumLost(EcgrError):
     """No usable client update is left to aggregate."""
 
     exit_code = 6
+
+
+def with_code(exit_code: int, *lines: str) -> EcgrError:
+    """An error of the kind that has this exit code, with one line per problem.
+
+    >>> with_code(6, "a failed", "b failed")
+    QuorumLost('a failed\\nb failed')
+    """
+    kinds = {kind.exit_code: kind for kind in EcgrError.__subclasses__()}
+    return kinds.get(exit_code, EcgrError)("\n".join(lines))

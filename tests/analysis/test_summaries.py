@@ -8,7 +8,6 @@ from ecgr.analysis.collect import summarise
 from ecgr.analysis.comparison import compare
 from ecgr.analysis.metrics import RunSummary
 from ecgr.analysis.summaries import read_summaries, to_json
-from ecgr.compare import summaries_of
 from ecgr.errors import ConfigError, DataError
 from support.runs import write_run
 
@@ -58,7 +57,7 @@ def test_a_treatment_is_compared_as_a_regulator_is(tmp_path: Path) -> None:
 def test_a_treatment_that_no_run_has_is_refused(tmp_path: Path) -> None:
     record = write_run(tmp_path / "run")
     with pytest.raises(ConfigError, match=r"--treatment: no run has run\.step_controll"):
-        summaries_of([record], ["run.step_controll"])
+        summarise([record], ["run.step_controll"])
 
 
 def test_what_goes_with_the_data_set_is_not_named_beside_it(tmp_path: Path) -> None:

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from ecgr.analysis.collect import find_runs
-from ecgr.report.page.html import write_report
 from ecgr.runs.record import RunRecord
 from support.browser import chromium, missing, prefer, resize, wait_drawn, whole_page
 from support.hostile import HOSTILE, harmless, shown
+from support.reports import report_on
 from support.runs import write_comparison_runs, write_run
 
 REASON = missing()
@@ -72,7 +72,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             diagnostics={"cos_v_mu": 0.5, "drift": 2.0},
         )
     write_run(directory / "fedavg" / "going", seed=9, rounds=7, planned=20, clients=5, finished=False)
-    write_report(find_runs([directory]), directory / "report.html")
+    report_on(find_runs([directory]), directory / "report.html")
     return directory
 
 
@@ -315,7 +315,7 @@ def test_hostile_names_add_no_element_and_no_attribute(browser: Any, tmp_path: P
         write_run(
             tmp_path / kind / "other", regulator=names[7], config={"algorithm": {"name": names[1]}}, data=names[3]
         )
-        opened(browser, write_report(find_runs([tmp_path / kind]), tmp_path / f"{kind}.html"))
+        opened(browser, report_on(find_runs([tmp_path / kind]), tmp_path / f"{kind}.html"))
         assert errors(browser) == []
         assert requests(browser) == []
         assert run_script(browser, "window.hacked === undefined")
@@ -328,7 +328,7 @@ def test_hostile_names_add_no_element_and_no_attribute(browser: Any, tmp_path: P
 def forty_long_runs(folder: Path) -> Path:
     for algorithm in ("fedavg", "fedprox", "fednova", "scaffold"):
         write_comparison_runs(folder / algorithm, seeds=5, algorithm=algorithm, rounds=100, clients=10, steps=40)
-    return write_report(find_runs([folder]), folder / "report.html")
+    return report_on(find_runs([folder]), folder / "report.html")
 
 
 def test_a_page_of_forty_long_runs_draws(browser: Any, tmp_path: Path) -> None:

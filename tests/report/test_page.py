@@ -19,9 +19,9 @@ from ecgr.analysis.collect import find_runs, summarise
 from ecgr.analysis.comparison import compare
 from ecgr.errors import DataError, EnvironmentFault
 from ecgr.report import presentation
-from ecgr.report.page.html import render, write_report
 from ecgr.runs.record import RunRecord
 from support.hostile import HOSTILE, harmless, shown
+from support.reports import page_about, report_on
 from support.runs import write_comparison_runs, write_run
 
 MEGABYTE = 1_000_000
@@ -68,7 +68,7 @@ class Page(HTMLParser):
 
 
 def page(records: list[RunRecord]) -> Page:
-    return Page(render(records))
+    return Page(page_about(records))
 
 
 @pytest.mark.parametrize(("seeds", "gain", "verdict"), [(10, 0.1, "better"), (3, 0.0, "no difference shown")])
@@ -138,7 +138,7 @@ def test_forty_runs_of_a_hundred_rounds_and_ten_clients_stay_small(tmp_path: Pat
             steps=50,
             diagnostics={f"quantity_{i}": np.pi * i for i in range(32)},
         )
-    path = write_report(find_runs([tmp_path]), tmp_path / "report.html")
+    path = report_on(find_runs([tmp_path]), tmp_path / "report.html")
     assert path.stat().st_size < 7 * MEGABYTE
 
 
@@ -201,7 +201,7 @@ def test_hostile_names_are_text(tmp_path: Path) -> None:
 
 def test_the_same_records_give_the_same_page(tmp_path: Path) -> None:
     records = write_comparison_runs(tmp_path)
-    assert render(records) == render([RunRecord.open(record.directory) for record in records])
+    assert page_about(records) == page_about([RunRecord.open(record.directory) for record in records])
 
 
 def test_a_run_that_is_still_going_is_drawn_named_and_not_counted(tmp_path: Path) -> None:
@@ -278,26 +278,26 @@ def test_the_overhead_is_that_of_the_medians(tmp_path: Path) -> None:
 
 def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:
     record = write_run(tmp_path / "a")
-    assert render([record, RunRecord.open(tmp_path / "." / "a")]) == render([record])
+    assert page_about([record, RunRecord.open(tmp_path / "." / "a")]) == page_about([record])
 
 
 def test_no_runs_are_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no run in or below it"):
-        write_report(find_runs([tmp_path]), tmp_path / "report.html")
+        report_on(find_runs([tmp_path]), tmp_path / "report.html")
     with pytest.raises(DataError, match="nothing to report"):
-        write_report([], tmp_path / "report.html")
+        report_on([], tmp_path / "report.html")
 
 
 def test_without_the_extra_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
     with pytest.raises(EnvironmentFault, match=r"pip install 'ecgr\[report\]'"):
-        render([write_run(tmp_path / "a")])
+        page_about([write_run(tmp_path / "a")])
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(EnvironmentFault, match="cannot write"):
-        write_report([write_run(tmp_path / "a")], tmp_path / "file" / "report.html")
+        report_on([write_run(tmp_path / "a")], tmp_path / "file" / "report.html")
 
 
 def test_reports_need_no_torch(tmp_path: Path) -> None:
@@ -305,8 +305,10 @@ def test_reports_need_no_torch(tmp_path: Path) -> None:
     code = (
         "import sys; from pathlib import Path\n"
         "from ecgr.analysis.collect import find_runs\n"
+        "from ecgr.analysis.arms import compare_finished, read_runs\n"
         "from ecgr.report.page.html import write_report\n"
-        f"write_report(find_runs([{str(tmp_path)!r}]), Path({str(tmp_path / 'r.html')!r}))\n"
+        f"runs = read_runs(find_runs([{str(tmp_path)!r}]))\n"
+        f"write_report(runs, compare_finished(runs), Path({str(tmp_path / 'r.html')!r}))\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -15,8 +15,8 @@ from ecgr.cli.reporting import figures_command, report_command
 from ecgr.errors import DataError
 from ecgr.report.figures.panels import ablations, curve_panels
 from ecgr.report.figures.table import latex
-from ecgr.report.figures.write import write_figures
 from support.hostile import HOSTILE
+from support.reports import figures_of
 from support.runs import write_comparison_runs, write_run
 
 app = typer.Typer()
@@ -25,7 +25,7 @@ app.command("figures")(figures_command)
 
 
 def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
-    written = write_figures(write_comparison_runs(tmp_path / "runs"), tmp_path / "figures")
+    written = figures_of(write_comparison_runs(tmp_path / "runs"), tmp_path / "figures")
     names = {path.name for path in written}
     for name in ("accuracy", "kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"):
         assert {f"{name}-{w}-column.{form}" for w in ("one", "two") for form in ("pdf", "png")} <= names
@@ -37,12 +37,12 @@ def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
 
 def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
     records = [write_run(tmp_path / "a", rounds=2, steps=4, clients=2)]
-    first, second = (write_figures(records, tmp_path / name) for name in ("x", "y"))
+    first, second = (figures_of(records, tmp_path / name) for name in ("x", "y"))
     assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
 
 
 def test_the_table_says_what_the_comparison_says(tmp_path: Path) -> None:
-    write_figures(write_comparison_runs(tmp_path / "runs", seeds=6, gain=0.1), tmp_path)
+    figures_of(write_comparison_runs(tmp_path / "runs", seeds=6, gain=0.1), tmp_path)
     base, regulated = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
     assert base["difference"] == ""
     assert float(regulated["difference"]) == pytest.approx(float(regulated["last5"]) - float(base["last5"]))
@@ -79,7 +79,7 @@ def test_hostile_names_are_drawn_and_set_as_text(tmp_path: Path) -> None:
     for number, name in enumerate(odd):
         config = {"algorithm": {"name": name}}
         write_run(tmp_path / str(number), rounds=1, clients=1, steps=2, regulator="none", config=config)
-    write_figures(find_runs([tmp_path]), tmp_path / "figures")
+    figures_of(find_runs([tmp_path]), tmp_path / "figures")
     rows = (tmp_path / "figures" / "table.tex").read_text().split("\\midrule\n")[1].splitlines()
     assert len(rows) == len(odd) + 2
 
@@ -92,7 +92,7 @@ def test_latex_leaves_no_character_that_does_something(name: str) -> None:
 
 def test_nothing_to_draw_is_one_clear_line(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no run has finished a round"):
-        write_figures([write_run(tmp_path / "a", rounds=0, planned=3, finished=False)], tmp_path / "figures")
+        figures_of([write_run(tmp_path / "a", rounds=0, planned=3, finished=False)], tmp_path / "figures")
 
 
 def test_the_commands_write_beside_the_runs_and_say_where(tmp_path: Path) -> None:

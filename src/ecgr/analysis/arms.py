@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ecgr.analysis.collect import summarise
+from ecgr.analysis.collect import Label, labels, summary
 from ecgr.analysis.comparison import Comparison, compare
+from ecgr.analysis.metrics import RunSummary
 from ecgr.errors import DataError
 from ecgr.runs.record import RunRecord
 
@@ -80,14 +81,17 @@ class Group:
         return f"{self.algorithm} ({self.setting})" if self.setting else self.algorithm
 
 
-def read_runs(records: Sequence[RunRecord]) -> list[Run]:
-    """The runs with labels that name only what sets them apart; each directory once."""
+def read_runs(records: Sequence[RunRecord], treatment: Sequence[str] = ()) -> list[Run]:
+    """The runs with labels that name only what sets them apart; each directory once.
+
+    Config keys of the ``treatment`` are compared as regulators are.
+    """
     unique = list({record.directory.resolve(): record for record in records}.values())
     if not unique:
         raise DataError("nothing to report: no run was given")
     return [
-        Run(record, label.setting, label.algorithm, label.regulator, state_of(record), tuple(record.rounds))
-        for record, label in zip(unique, summarise(unique), strict=True)
+        Run(record, *label, state_of(record), tuple(record.rounds))
+        for record, label in zip(unique, labels(unique, treatment), strict=True)
     ]
 
 
@@ -109,10 +113,18 @@ def group_runs(runs: Sequence[Run], baseline: str = BASELINE) -> list[Group]:
     ]
 
 
+def summaries_of(runs: Sequence[Run]) -> list[RunSummary]:
+    """What a comparison needs of the finished ones among ``runs``."""
+    return [
+        summary(Label(run.setting, run.algorithm, run.regulator), run.seed, run.rounds)
+        for run in runs
+        if run.state == "finished"
+    ]
+
+
 def compare_finished(runs: Sequence[Run], baseline: str = BASELINE) -> Comparison:
-    """The comparison that `ecgr compare` makes of these runs: of those that are finished."""
-    finished = [run.record for run in runs if run.state == "finished"]
-    return compare(summarise(finished), baseline) if finished else Comparison(baseline, 0, ())
+    """The comparison of these runs: of those that are finished."""
+    return compare(summaries_of(runs), baseline)
 
 
 def state_of(record: RunRecord) -> State:

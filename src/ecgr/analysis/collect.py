@@ -3,10 +3,10 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ecgr.analysis.metrics import RunSummary
-from ecgr.errors import DataError
+from ecgr.errors import ConfigError, DataError
 from ecgr.runs.record import RunRecord
 
 APART = {"run.seed", "run.name"}
@@ -26,25 +26,42 @@ def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
     return records
 
 
-def summarise(records: Sequence[RunRecord], treatment: Sequence[str] = ()) -> list[RunSummary]:
-    """One summary a run, labelled so that runs to be compared share setting and algorithm.
+class Label(NamedTuple):
+    """What a run is called in a comparison: only what sets the runs apart."""
+
+    setting: str
+    algorithm: str
+    regulator: str
+
+
+def labels(records: Sequence[RunRecord], treatment: Sequence[str] = ()) -> list[Label]:
+    """A label for each run, such that runs to be compared share setting and algorithm.
 
     Keys of the ``treatment`` are what is compared, like the regulator, instead of what must be alike.
     """
     configs = [flat(record.config) for record in records]
-    labels = [_labels(config, configs, treatment) for config in configs]
-    return [
-        RunSummary(
-            algorithm=algorithm,
-            regulator=regulator,
-            seed=record.seed,
-            accuracy=tuple(row["accuracy"] for row in rounds),
-            worst_client=tuple(row.get("worst_client") for row in rounds),
-            setting=setting,
-        )
-        for record, (setting, algorithm, regulator) in zip(records, labels, strict=True)
-        for rounds in [record.rounds]
-    ]
+    missing = [key for key in treatment if not any(key in config for config in configs)]
+    if missing:
+        raise ConfigError(f"--treatment: no run has {missing[0]}; give config keys, for example run.step_control")
+    return [_label(config, configs, treatment) for config in configs]
+
+
+def summary(label: Label, seed: int, rounds: Sequence[Mapping[str, Any]]) -> RunSummary:
+    """A run as a comparison sees it."""
+    return RunSummary(
+        algorithm=label.algorithm,
+        regulator=label.regulator,
+        seed=seed,
+        accuracy=tuple(row["accuracy"] for row in rounds),
+        worst_client=tuple(row.get("worst_client") for row in rounds),
+        setting=label.setting,
+    )
+
+
+def summarise(records: Sequence[RunRecord], treatment: Sequence[str] = ()) -> list[RunSummary]:
+    """One summary a run, labelled by `labels`."""
+    named = zip(records, labels(records, treatment), strict=True)
+    return [summary(label, record.seed, record.rounds) for record, label in named]
 
 
 def varying_keys(configs: Sequence[Flat]) -> list[str]:
@@ -53,7 +70,7 @@ def varying_keys(configs: Sequence[Flat]) -> list[str]:
     return [key for key in keys if key not in APART and len({repr(c[key]) for c in configs if key in c}) > 1]
 
 
-def _labels(config: Flat, configs: Sequence[Flat], treatment: Sequence[str]) -> tuple[str, str, str]:
+def _label(config: Flat, configs: Sequence[Flat], treatment: Sequence[str]) -> Label:
     """Setting, algorithm and regulator of one run, each naming only what varies among the runs."""
     others = [
         key
@@ -68,7 +85,7 @@ def _labels(config: Flat, configs: Sequence[Flat], treatment: Sequence[str]) -> 
     )
     regulator = _component("regulator", config, configs, treatment)
     given = [f"{key.partition('.')[2]}={config[key]}" for key in treatment if _unusual(key, config, configs)]
-    return setting, _component("algorithm", config, configs, treatment), ", ".join([regulator, *given])
+    return Label(setting, _component("algorithm", config, configs, treatment), ", ".join([regulator, *given]))
 
 
 def _goes_with_data(key: str, configs: Sequence[Flat]) -> bool:

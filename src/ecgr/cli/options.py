@@ -16,6 +16,10 @@ Set = Annotated[
 Out = Annotated[Path | None, typer.Option("--out", help="Where to write; runs/NAME by default.")]
 Workers = Annotated[int, typer.Option("--workers", help="Processes; the results do not depend on it.")]
 Device = Annotated[str, typer.Option("--device", help="Where to compute.")]
+Treatment = Annotated[
+    list[str] | None,
+    typer.Option("--treatment", metavar="KEY", help="A config key to compare as regulators are. Repeatable."),
+]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -6,7 +6,10 @@ from typing import Annotated
 
 import typer
 
+from ecgr.analysis.arms import Run, compare_finished, read_runs
+from ecgr.analysis.collect import find_runs
 from ecgr.cli.console import out
+from ecgr.cli.options import Treatment
 
 Directories = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")]
 
@@ -16,12 +19,13 @@ def report_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; DIR/report.html by default.")
     ] = None,
+    treatment: Treatment = None,
 ) -> None:
     """Write one self-contained HTML page about finished and unfinished runs."""
-    from ecgr.analysis.collect import find_runs
     from ecgr.report.page.html import write_report
 
-    path = write_report(find_runs(directories), output or _beside(directories, "report.html"))
+    runs = _runs(directories, treatment)
+    path = write_report(runs, compare_finished(runs), output or _beside(directories, "report.html"))
     out.print(str(path), markup=False, soft_wrap=True)
 
 
@@ -30,14 +34,19 @@ def figures_command(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to write; DIR/figures by default.")
     ] = None,
+    treatment: Treatment = None,
 ) -> None:
     """Write the report's figures as PDF and PNG, and its table as LaTeX and CSV."""
-    from ecgr.analysis.collect import find_runs
     from ecgr.report.figures.write import write_figures
 
+    runs = _runs(directories, treatment)
     directory = output or _beside(directories, "figures")
-    written = write_figures(find_runs(directories), directory)
+    written = write_figures(runs, compare_finished(runs), directory)
     out.print(f"{len(written)} files; {directory}", markup=False, soft_wrap=True)
+
+
+def _runs(directories: Sequence[Path], treatment: Sequence[str] | None) -> list[Run]:
+    return read_runs(find_runs(directories), treatment or ())
 
 
 def _beside(directories: Sequence[Path], name: str) -> Path:

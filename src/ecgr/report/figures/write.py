@@ -13,14 +13,14 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from ecgr.analysis.arms import Arm, Group, compare_finished, group_runs, read_runs
+from ecgr.analysis.arms import Arm, Group, Run, group_runs
+from ecgr.analysis.comparison import Comparison
 from ecgr.errors import DataError, EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.report.figures.panels import Drawing, ablations, curve_panels, panel_grid
 from ecgr.report.figures.steps import client_map, overview
 from ecgr.report.figures.table import table_rows, to_csv, to_latex
 from ecgr.report.visible import visible
-from ecgr.runs.record import RunRecord
 from ecgr.simulation.kept import Kept
 
 WIDTHS = {"one-column": 3.35, "two-column": 6.9}
@@ -48,14 +48,13 @@ STYLE: dict[Any, Any] = {
 LONGEST_NAME = 80
 
 
-def write_figures(records: Sequence[RunRecord], directory: Path) -> list[Path]:
-    """Write all figures and the table about ``records`` into ``directory``; the paths written."""
-    runs = read_runs(records)
+def write_figures(runs: Sequence[Run], comparison: Comparison, directory: Path) -> list[Path]:
+    """Write all figures and the table about ``runs`` and their ``comparison`` into ``directory``; the paths written."""
     if not any(run.rounds for run in runs):
         raise DataError("nothing to draw: no run has finished a round")
-    groups = group_runs(runs)
+    groups = group_runs(runs, comparison.baseline)
     written = write_drawings(directory, _figures(groups))
-    rows = visible(table_rows(groups, compare_finished(runs)))
+    rows = visible(table_rows(groups, comparison))
     for name, text in (("table.csv", to_csv(rows)), ("table.tex", to_latex(rows))):
         written.append(directory / name)
         write_atomically(written[-1], text.encode())

@@ -13,20 +13,20 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ecgr.analysis.arms import BASELINE, compare_finished, group_runs, read_runs
+from ecgr.analysis.arms import Run, group_runs
+from ecgr.analysis.comparison import Comparison
 from ecgr.errors import EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.report.page.drawings import page_data
 from ecgr.report.page.text import page_text
 from ecgr.report.visible import visible
-from ecgr.runs.record import RunRecord
 
 SCRIPTS = ("base.js", "curves.js", "differences.js", "steps.js", "federation.js", "numbers.js", "start.js")
 
 
-def write_report(records: Sequence[RunRecord], path: Path) -> Path:
-    """Write the page about ``records`` to ``path``, which it returns."""
-    page = render(records)
+def write_report(runs: Sequence[Run], comparison: Comparison, path: Path) -> Path:
+    """Write the page about ``runs`` and the ``comparison`` that was made of them to ``path``, which it returns."""
+    page = render(runs, comparison)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -35,8 +35,8 @@ def write_report(records: Sequence[RunRecord], path: Path) -> Path:
     return path
 
 
-def render(records: Sequence[RunRecord]) -> str:
-    """The page about ``records``; the same records give the same page."""
+def render(runs: Sequence[Run], comparison: Comparison) -> str:
+    """The page about ``runs`` and their ``comparison``; the same records give the same page."""
     try:
         from jinja2 import Environment, PackageLoader, StrictUndefined
         from jinja2.utils import htmlsafe_json_dumps
@@ -44,7 +44,7 @@ def render(records: Sequence[RunRecord]) -> str:
         from plotly.offline import get_plotlyjs
     except ImportError as error:
         raise EnvironmentFault(f"the report needs {error.name}: pip install 'ecgr[report]'") from None
-    data, text = page_content(records)
+    data, text = page_content(runs, comparison)
     # Only these files of the package and plotly's own are put on the page as they are.
     style, plotly = _static("report.css"), _sealed(get_plotlyjs())
     script = "(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();\n"
@@ -67,12 +67,10 @@ def render(records: Sequence[RunRecord]) -> str:
     )
 
 
-def page_content(records: Sequence[RunRecord]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is drawn and what is told; the comparison is that of `ecgr compare`, over finished runs."""
-    runs = read_runs(records)
-    groups = group_runs(runs, BASELINE)
-    comparison = compare_finished(runs)
-    return visible(page_data(groups, comparison, BASELINE)), visible(page_text(runs, groups, comparison))
+def page_content(runs: Sequence[Run], comparison: Comparison) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What is drawn and what is told."""
+    groups = group_runs(runs, comparison.baseline)
+    return visible(page_data(groups, comparison, comparison.baseline)), visible(page_text(runs, groups, comparison))
 
 
 def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:

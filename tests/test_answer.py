@@ -1,0 +1,140 @@
+"""`ecgr.compare`: one function, one answer; page, JSON and terminal agree however it is called."""
+
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from html import unescape
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import ecgr
+from ecgr.errors import ConfigError, DataError
+from ecgr.report.presentation import sentence
+from ecgr.runs.paired import seed_list
+from ecgr.runs.record import RunRecord
+from support.runs import write_run
+
+LONGER, USUAL = {"algorithm": {"server_lr": 1.05}}, {"algorithm": {"server_lr": 1.0}}
+KEY = "algorithm.server_lr"
+
+
+@pytest.fixture
+def runs(tmp_path: Path) -> Path:
+    """Plain, ecgr, and plain with a longer server step: three seeds each."""
+    for seed in range(3):
+        write_run(tmp_path / "runs" / f"n{seed}", regulator="none", seed=seed, config=USUAL)
+        write_run(tmp_path / "runs" / f"e{seed}", regulator="ecgr", seed=seed, config=USUAL)
+        write_run(tmp_path / "runs" / f"l{seed}", regulator="none", seed=seed, config=LONGER, gain=0.05)
+    return tmp_path / "runs"
+
+
+WAYS: dict[str, Callable[[Path], Any]] = {
+    "a directory": lambda runs: runs,
+    "its name": str,
+    "directories": lambda runs: [runs / name for name in sorted(path.name for path in runs.iterdir())],
+    "records": lambda runs: [RunRecord.open(path) for path in sorted(runs.iterdir())],
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("treatment", [(), (KEY,)], ids=["regulators", "a treatment"])
+def test_page_json_and_terminal_agree(runs: Path, tmp_path: Path, way: str, treatment: tuple[str, ...]) -> None:
+    answer = ecgr.compare(WAYS[way](runs), treatment=treatment, out=tmp_path / "out")
+    assert len(answer.pairs) == 1 + len(treatment)
+    written = json.loads((tmp_path / "out" / "comparison.json").read_text())
+    assert json.loads(answer.to_json()) == written
+    page = unescape((tmp_path / "out" / "report.html").read_text())
+    drawn = json.loads(
+        page[(start := page.index(">", page.index('type="application/json"')) + 1) : page.index("</script>", start)]
+    )
+    assert [pair["verdict"] for pair in written["pairs"]] == [pair.verdict for pair in answer.pairs]
+    assert len(drawn["pairs"]) == len(answer.pairs)
+    flowing = " ".join(str(answer).split())
+    for pair, row in zip(answer.pairs, written["pairs"], strict=True):
+        assert row["sentence"] == sentence(pair)
+        assert row["sentence"] in page
+        assert row["sentence"] in flowing
+
+
+def test_the_summaries_give_the_same_answer_and_no_page(runs: Path) -> None:
+    first = ecgr.compare(runs, treatment=[KEY])
+    again = ecgr.compare(runs / "summaries.json")
+    assert again.to_json() == first.to_json()
+    assert str(again) == str(first)
+    with pytest.raises(ConfigError, match="no runs to report on"):
+        again.report(runs / "other.html")
+
+
+def test_the_page_is_written_where_it_is_asked_for(runs: Path, tmp_path: Path) -> None:
+    answer = ecgr.compare([runs])
+    assert answer.directory is None
+    assert answer.report(tmp_path / "new" / "page.html").is_file()
+    assert not (runs / "comparison.json").exists()
+
+
+def test_each_record_is_parsed_once(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Path] = []
+    original = Path.read_bytes
+
+    def counted(path: Path) -> bytes:
+        if path.name in {"run.json", "rounds.jsonl"}:
+            read.append(path)
+        return original(path)
+
+    monkeypatch.setattr(Path, "read_bytes", counted)
+    ecgr.compare(runs)
+    directories = [path for path in runs.iterdir() if path.is_dir()]
+    assert sorted(read) == sorted(path / name for path in directories for name in ("rounds.jsonl", "run.json"))
+
+
+def test_an_unknown_treatment_is_refused_before_anything_runs(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--treatment: no run has run\.step_controll"):
+        ecgr.compare("quickstart", treatment=["run.step_controll"], out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_is_finished_takes_no_settings(runs: Path) -> None:
+    with pytest.raises(ConfigError, match=r"--seeds: .* is only compared"):
+        ecgr.compare(runs, seeds=3)
+
+
+def test_a_directory_named_like_a_preset_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "quickstart").mkdir()
+    with pytest.raises(ConfigError, match="--treatment"):
+        ecgr.compare("quickstart", treatment=["no.such"])
+    with pytest.raises(DataError, match="no run in or below it"):
+        ecgr.compare("./quickstart")
+
+
+def test_unfinished_runs_are_not_compared(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", finished=False)
+    with pytest.raises(ConfigError, match="none of the runs is finished"):
+        ecgr.compare(tmp_path)
+
+
+@pytest.mark.parametrize("seeds", ["", "x", "1,1", "-1", "5-3", 0, -2, [], [1, 1], [-1], True, "0", [1.5]])
+def test_seeds_that_do_not_fit_are_refused(seeds: Any) -> None:
+    with pytest.raises(ConfigError, match="--seeds"):
+        seed_list(seeds)
+
+
+def test_one_seed_by_its_number() -> None:
+    assert seed_list("7,") == [7]
+    assert seed_list("7-7") == [7]
+
+
+def test_the_function_can_be_called_whatever_was_imported_first() -> None:
+    script = "import ecgr.compare, ecgr; assert callable(ecgr.compare); print(ecgr.Answer is ecgr.compare.Answer)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)
+    assert done.stdout == "True\n", done.stderr
+
+
+def test_the_answer_prints_in_lines_that_fit(runs: Path) -> None:
+    text = str(ecgr.compare([runs], treatment=[KEY]))
+    assert max(map(len, text.splitlines())) <= 100
+    assert not re.search(r"\x1b", text)
