@@ -1,42 +1,78 @@
-"""Every entry of MODELS: shapes for any channels and classes, counts of the paper, torchvision's names."""
+"""Every entry of MODELS: scores for any shape of data, counts of the paper, torchvision's names, norms, masks."""
+
+from collections.abc import Mapping
+from inspect import signature
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from ecgr.core.vectors import ParamSpec
-from ecgr.tasks.models import MODELS, cnn, lenet, resnet18
+from ecgr.errors import ConfigError
+from ecgr.tasks.models import MODELS, cnn, lenet, logistic, mlp, resnet18, transformer
 
 SIDES = {"lenet": 28, "cnn": 32, "resnet18": 64}
 
+Shape = Mapping[str, int]
+SHAPES: Mapping[str, tuple[Shape, ...]] = {
+    "channels": ({"channels": 1, "classes": 10}, {"channels": 3, "classes": 7}),
+    "features": ({"features": 13, "outputs": 1}, {"features": 5, "classes": 4}, {"features": 2, "outputs": 3}),
+    "vocabulary": ({"vocabulary": 65, "classes": 65, "length": 20}, {"vocabulary": 9, "classes": 2, "length": 5}),
+}
+"""Shapes of data by what tells their kind: images, tables, texts."""
+
+
+def kind(name: str) -> str:
+    return next(key for key in SHAPES if key in signature(MODELS[name]).parameters)
+
+
 every = pytest.mark.parametrize("name", sorted(MODELS))
+fitting = pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        pytest.param(name, shape, id=f"{name}-{'-'.join(map(str, shape.values()))}")
+        for name in sorted(MODELS)
+        for shape in SHAPES[kind(name)]
+    ],
+)
+
+
+def inputs(name: str, shape: Shape, samples: int) -> Tensor:
+    """Random inputs of ``shape`` for the model ``name``."""
+    generator = torch.Generator().manual_seed(0)
+    if "channels" in shape:
+        side = SIDES.get(name, 32)
+        return torch.rand(samples, shape["channels"], side, side, generator=generator)
+    if "features" in shape:
+        return torch.rand(samples, shape["features"], generator=generator)
+    return torch.randint(shape["vocabulary"], (samples, shape["length"]), generator=generator)
+
+
+def scores_of(shape: Shape) -> int:
+    return shape.get("classes") or shape["outputs"]
 
 
 def parameters(model: nn.Module) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-@every
-@pytest.mark.parametrize(("channels", "classes"), [(1, 10), (3, 7)])
-def test_scores_for_any_number_of_channels_and_classes(name: str, channels: int, classes: int) -> None:
-    model = MODELS[name](channels=channels, classes=classes)
-    side = SIDES.get(name, 32)
-    scores = model(torch.zeros(2, channels, side, side))
-    assert scores.shape == (2, classes)
+@fitting
+def test_scores_for_any_shape_of_data(name: str, shape: Shape) -> None:
+    scores = MODELS[name](**shape)(inputs(name, shape, 2))
+    assert scores.shape == (2, scores_of(shape))
     assert torch.isfinite(scores).all()
 
 
-@every
-def test_the_embedded_digits_fit_every_model(name: str) -> None:
+@pytest.mark.parametrize("name", [name for name in sorted(MODELS) if kind(name) == "channels"])
+def test_the_embedded_digits_fit_every_image_model(name: str) -> None:
     assert MODELS[name](channels=1, classes=10)(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
 
 
-@every
-def test_every_parameter_gets_a_gradient(name: str) -> None:
+@fitting
+def test_every_parameter_gets_a_gradient(name: str, shape: Shape) -> None:
     torch.manual_seed(0)
-    model = MODELS[name](channels=1, classes=3)
-    x = torch.rand(4, 1, SIDES.get(name, 32), SIDES.get(name, 32))
-    nn.functional.cross_entropy(model(x), torch.tensor([0, 1, 2, 0])).backward()  # type: ignore[no-untyped-call]
+    model = MODELS[name](**shape)
+    model(inputs(name, shape, 4)).square().sum().backward()
     assert all(p.grad is not None and torch.isfinite(p.grad).all() for p in model.parameters())
     assert ParamSpec.of(model).size == parameters(model)
 
@@ -46,7 +82,7 @@ def test_weights_are_those_of_the_generator_alone(name: str) -> None:
     specs = []
     for _ in range(2):
         torch.manual_seed(7)
-        model = MODELS[name](channels=1, classes=4)
+        model = MODELS[name](**SHAPES[kind(name)][0])
         specs.append(ParamSpec.of(model).read(model))
     assert torch.equal(specs[0], specs[1])
     assert not torch.equal(specs[0], torch.zeros_like(specs[0]))
@@ -141,3 +177,90 @@ def test_resnet18_halves_the_picture_five_times() -> None:
     assert seen == [(16, 16), (16, 16), (8, 8), (4, 4), (2, 2)]
     strides = [model.get_submodule(f"layer{i}.0.conv1").stride for i in (1, 2, 3, 4)]
     assert strides == [(1, 1), (2, 2), (2, 2), (2, 2)]
+
+
+@pytest.mark.parametrize("name", ["cnn", "resnet18"])
+def test_group_norm_takes_batch_norms_place_and_name(name: str) -> None:
+    torch.manual_seed(3)
+    batch = MODELS[name](channels=3, classes=4, norm="batch")
+    torch.manual_seed(3)
+    group = MODELS[name](channels=3, classes=4, norm="group")
+    assert not list(group.buffers())
+    assert not [m for m in group.modules() if isinstance(m, nn.BatchNorm2d)]
+    pairs = zip(batch.named_parameters(), group.named_parameters(), strict=True)
+    assert all(one == other and torch.equal(p, q) for (one, p), (other, q) in pairs)
+
+
+def test_group_norm_looks_at_one_picture_at_a_time() -> None:
+    model = cnn(width=0.25, norm="group")
+    pictures = torch.rand(3, 3, 32, 32)
+    torch.testing.assert_close(model(pictures)[:1], model(pictures[:1]))
+
+
+@pytest.mark.parametrize("width", [0.01, 0.1, 0.3])
+def test_group_norm_fits_any_width(width: float) -> None:
+    assert cnn(width=width, norm="group")(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_logistic_is_one_linear_layer() -> None:
+    model = logistic(features=3, classes=2)
+    x = torch.rand(5, 3)
+    torch.testing.assert_close(model(x), x @ model.get_parameter("head.weight").T + model.get_parameter("head.bias"))
+
+
+def test_mlp_has_the_hidden_sizes_it_is_told() -> None:
+    layers = [m for m in mlp(features=7, classes=3, hidden=(5, 4)).modules() if isinstance(m, nn.Linear)]
+    assert [(layer.in_features, layer.out_features) for layer in layers] == [(7, 5), (5, 4), (4, 3)]
+    assert mlp(features=6, outputs=2, hidden=())(torch.zeros(4, 2, 3)).shape == (4, 2)
+
+
+def small_transformer(pool: str) -> nn.Module:
+    torch.manual_seed(1)
+    return transformer(vocabulary=11, length=8, classes=3, width=16, heads=2, layers=2, pool=pool)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("pool", ["last", "mean"])
+def test_padding_behind_a_mask_changes_nothing(pool: str) -> None:
+    model = small_transformer(pool)
+    short = torch.tensor([[1, 2, 3], [4, 5, 6]])
+    padded = torch.cat([short, torch.tensor([[7, 8], [9, 10]])], dim=1)
+    mask = torch.tensor([[True] * 3 + [False] * 2] * 2)
+    torch.testing.assert_close(model(tokens=padded, mask=mask), model(short))
+    torch.testing.assert_close(model(padded, mask.to(torch.uint8)), model(short))
+    assert not torch.allclose(model(padded), model(short))
+
+
+@pytest.mark.parametrize("pool", ["last", "mean"])
+def test_a_text_without_a_token_gives_numbers(pool: str) -> None:
+    nothing = {"tokens": torch.zeros(1, 4, dtype=torch.int64), "mask": torch.zeros(1, 4, dtype=torch.bool)}
+    assert torch.isfinite(small_transformer(pool)(**nothing)).all()
+
+
+def test_the_order_of_tokens_counts() -> None:
+    model = small_transformer("mean")
+    assert not torch.allclose(model(torch.tensor([[1, 2, 3]])), model(torch.tensor([[2, 1, 3]])))
+
+
+def test_attention_is_that_of_torch() -> None:
+    """`torch.nn.MultiheadAttention` with the same weights is the oracle."""
+    from ecgr.tasks.models.attention import Block
+
+    torch.manual_seed(2)
+    block = Block(width=12, heads=3)
+    oracle = nn.MultiheadAttention(12, 3, batch_first=True)
+    oracle.load_state_dict(
+        {
+            "in_proj_weight": block.attention_in.weight,
+            "in_proj_bias": block.attention_in.bias,
+            "out_proj.weight": block.attention_out.weight,
+            "out_proj.bias": block.attention_out.bias,
+        }
+    )
+    x, mask = torch.rand(2, 5, 12), torch.tensor([[True] * 5, [True, False, True, True, False]])
+    expected, _ = oracle(x, x, x, key_padding_mask=~mask)
+    torch.testing.assert_close(block.attention(x, mask), expected)
+
+
+def test_heads_that_do_not_divide_the_width_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"model\.heads: 3 heads cannot share a width of 64"):
+        transformer(heads=3)

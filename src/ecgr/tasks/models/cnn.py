@@ -7,12 +7,15 @@ from typing import Annotated
 from pydantic import Field
 
 from ecgr.component import Module, torch
+from ecgr.tasks.models.normalisation import NORMS, Norm
 
 
-def cnn(*, channels: int = 3, classes: int = 10, width: Annotated[float, Field(gt=0, le=8)] = 1.0) -> Module:
+def cnn(
+    *, channels: int = 3, classes: int = 10, width: Annotated[float, Field(gt=0, le=8)] = 1.0, norm: Norm = "batch"
+) -> Module:
     """A stem of 32, blocks of [64], [128, 128], [256, 256] channels with BatchNorm, a linear layer, log-softmax.
 
-    ``width`` multiplies every number of channels.
+    ``width`` multiplies every number of channels; ``norm = "group"`` has GroupNorm in BatchNorm's place.
 
     >>> sum(p.numel() for p in cnn().parameters())
     1167872
@@ -24,7 +27,7 @@ def cnn(*, channels: int = 3, classes: int = 10, width: Annotated[float, Field(g
     )
     previous = stem[0]
     for i, block in enumerate(blocks, start=1):
-        layers[f"block{i}"] = _block(previous, block)
+        layers[f"block{i}"] = _block(previous, block, norm)
         previous = block[-1]
     layers["fit"] = nn.AdaptiveMaxPool2d(4)
     layers["flatten"] = nn.Flatten()
@@ -33,14 +36,14 @@ def cnn(*, channels: int = 3, classes: int = 10, width: Annotated[float, Field(g
     return nn.Sequential(layers)
 
 
-def _block(previous: int, sizes: Sequence[int]) -> Module:
-    """3x3 convolutions without bias, each with BatchNorm and ReLU, then a max-pool."""
+def _block(previous: int, sizes: Sequence[int], norm: Norm) -> Module:
+    """3x3 convolutions without bias, each with its norm and ReLU, then a max-pool."""
     nn = torch.nn
     layers: list[Module] = []
     for size in sizes:
         layers += [
             nn.Conv2d(previous, size, kernel_size=3, padding=1, bias=False),
-            nn.BatchNorm2d(size),
+            NORMS[norm](size),
             nn.ReLU(),
         ]
         previous = size
