@@ -17,7 +17,7 @@ Shape = Mapping[str, int]
 SHAPES: Mapping[str, tuple[Shape, ...]] = {
     "channels": ({"channels": 1, "classes": 10}, {"channels": 3, "classes": 7}),
     "features": ({"features": 13, "outputs": 1}, {"features": 5, "classes": 4}, {"features": 2, "outputs": 3}),
-    "vocabulary": ({"vocabulary": 65, "classes": 65, "length": 20}, {"vocabulary": 9, "classes": 2, "length": 5}),
+    "vocabulary": ({"vocabulary": 65, "classes": 65, "length": 20}, {"vocabulary": 9, "outputs": 1, "length": 5}),
 }
 """Shapes of data by what tells their kind: images, tables, texts."""
 

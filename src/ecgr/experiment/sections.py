@@ -88,9 +88,11 @@ class ModelChoice:
                 f"model.name: {self.name} needs {', '.join(missing)}, and these data have {', '.join(sorted(shape))};"
                 f" models that fit: {fitting or 'none'}"
             )
-        return MODELS[self.name](**{name: shape[name] for name in wanted[self.name]}, **self.parameters)
+        taken = GIVEN_BY_DATA & set(shape) & set(signature(MODELS[self.name]).parameters)
+        return MODELS[self.name](**{name: shape[name] for name in sorted(taken)}, **self.parameters)
 
 
 def _needs(build: Callable[..., Any]) -> set[str]:
-    """What a model must be told about the data."""
-    return {name for name in signature(build).parameters if name in GIVEN_BY_DATA}
+    """What a model must be told about the data; what it can do without (``classes`` or ``outputs``) is None there."""
+    parameters = signature(build).parameters
+    return {name for name in parameters if name in GIVEN_BY_DATA and parameters[name].default is not None}
