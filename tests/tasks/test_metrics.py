@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from ecgr.tasks.metrics import METRICS, CallableMetric, Metric, describe
+from ecgr.tasks.metric_functions import CallableMetric
+from ecgr.tasks.metrics import METRICS, Metric, describe
 
 Rng = np.random.Generator
 

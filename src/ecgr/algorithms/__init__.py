@@ -4,8 +4,6 @@ An algorithm is a frozen dataclass, its own configuration, and knows nothing of 
 in ``finish`` may be plain or regulated.
 """
 
-from collections.abc import Callable, Mapping
-
 from ecgr.algorithms.fedadam import FedAdam
 from ecgr.algorithms.fedavg import FedAvg
 from ecgr.algorithms.fedavgm import FedAvgM
@@ -14,16 +12,21 @@ from ecgr.algorithms.fedprox import FedProx
 from ecgr.algorithms.fedyogi import FedYogi
 from ecgr.algorithms.protocol import Algorithm, Contribution, Population, Trace
 from ecgr.algorithms.scaffold import Scaffold
+from ecgr.tables import Table
 
-ALGORITHMS: Mapping[str, Callable[..., Algorithm]] = {
-    "fedavg": FedAvg,
-    "fedprox": FedProx,
-    "fednova": FedNova,
-    "scaffold": Scaffold,
-    "fedavgm": FedAvgM,
-    "fedadam": FedAdam,
-    "fedyogi": FedYogi,
-}
+ALGORITHMS: Table[Algorithm] = Table(
+    "algorithm",
+    "algorithms",
+    {
+        "fedavg": FedAvg,
+        "fedprox": FedProx,
+        "fednova": FedNova,
+        "scaffold": Scaffold,
+        "fedavgm": FedAvgM,
+        "fedadam": FedAdam,
+        "fedyogi": FedYogi,
+    },
+)
 
 __all__ = [
     "ALGORITHMS",

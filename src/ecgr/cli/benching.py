@@ -12,7 +12,7 @@ from rich.table import Table
 from ecgr.cli.console import err, out, print_json
 from ecgr.cli.options import Json
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.experiment.schema import unknown
+from ecgr.tables import unknown
 
 CHECKOUT = Path(__file__).parents[3]
 

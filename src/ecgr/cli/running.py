@@ -11,8 +11,8 @@ from ecgr.cli.options import Device, ExperimentName, Json, Out, Set, Workers, ov
 from ecgr.cli.progress import RoundProgress
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import load
-from ecgr.experiment.schema import unknown
 from ecgr.runs.tracking import TRACKERS, Tracker
+from ecgr.tables import unknown
 
 
 def run_command(

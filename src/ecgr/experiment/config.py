@@ -19,8 +19,9 @@ from ecgr.core.regulators import REGULATORS, Regulator
 from ecgr.errors import ConfigError
 from ecgr.experiment.optimizers import OPTIMIZERS, OptimizerFactory
 from ecgr.experiment.schedules import SCHEDULES, Schedule
-from ecgr.experiment.schema import parameters_of, problems_with, unknown, validated
+from ecgr.experiment.schema import parameters_of, problems_with, validated
 from ecgr.experiment.sections import DataSettings, FederationSettings, ModelChoice, PartitionSettings, RunSettings
+from ecgr.tables import unknown
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partitioners import PARTITIONERS, Partitioner

@@ -5,13 +5,14 @@ that does not fit gives one line with its key, its value and what is allowed, an
 with the nearest one that does.
 """
 
-from collections.abc import Callable, Iterable, Mapping
-from difflib import get_close_matches
+from collections.abc import Callable, Mapping
 from inspect import signature
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from pydantic.fields import FieldInfo
+
+from ecgr.tables import shown
 
 GIVEN_BY_DATA = frozenset({"channels", "classes", "features", "outputs", "vocabulary", "length"})
 """A model's arguments that come from the data set, not from the config."""
@@ -32,7 +33,7 @@ def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
         return {name: field for name, field in declared.items() if field.init is not False}
     arguments = {
         name: (parameter.annotation, parameter.default)
-        for name, parameter in signature(component).parameters.items()
+        for name, parameter in signature(component, eval_str=True).parameters.items()
         if name not in GIVEN_BY_DATA
     }
     fields: Any = arguments
@@ -62,7 +63,7 @@ def problems_with(path: str, component: Callable[..., Any], values: Mapping[str,
 def _problem(path: str, value: Any, field: FieldInfo) -> str:
     if value is None:
         return f"{path}: missing; give {describe(field)}"
-    return f"{path}: {_shown(value)} does not fit; give {describe(field)}"
+    return f"{path}: {shown(value)} does not fit; give {describe(field)}"
 
 
 def describe(field: FieldInfo) -> str:
@@ -96,21 +97,3 @@ def describe(field: FieldInfo) -> str:
 
 def _is_optional(annotation: Any) -> bool:
     return type(None) in get_args(annotation)
-
-
-def unknown(path: str, name: str, allowed: Iterable[str], *, kind: str = "key") -> str:
-    """The line for a key or name that does not exist, with the nearest that does.
-
-    >>> unknown("data.name", "minst", ["mnist", "digits"], kind="data set")
-    "data.name: there is no data set 'minst'; did you mean 'mnist'? There are: digits, mnist"
-    """
-    choices = sorted(allowed)
-    nearest = get_close_matches(name, choices, n=1, cutoff=0.6)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return f"{path}: there is no {kind} {_shown(name)}{hint or '.'} There are: {', '.join(choices) or 'none'}"
-
-
-def _shown(value: Any) -> str:
-    """A value as one short printable line."""
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."

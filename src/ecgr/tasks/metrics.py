@@ -4,14 +4,14 @@ A shard gives a *part* (counts, sums, or the scores themselves), and the *value*
 order. Outputs are what the model gives: class scores (N, C), or a logit or number for each target, in its shape.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Any, ClassVar, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import component
+from ecgr.tables import Table
 
 Array = NDArray[Any]
 SHARE = "share"
@@ -61,11 +61,11 @@ def predictions(outputs: Array, targets: Array) -> Array:
     >>> predictions(np.array([[0.1, 0.9]]), np.array([1])), predictions(np.array([[-2.0]]), np.array([1]))
     (array([1]), array([0]))
     """
-    found = outputs.argmax(axis=1) if are_class_scores(outputs, targets) else _like(outputs, targets) > 0
+    found = outputs.argmax(axis=1) if are_class_scores(outputs, targets) else like(outputs, targets) > 0
     return np.asarray(found, dtype=np.int64)
 
 
-def _like(outputs: Array, targets: Array) -> Array:
+def like(outputs: Array, targets: Array) -> Array:
     """``outputs`` in the shape of ``targets``: (N, 1) is as good as (N,)."""
     return outputs.reshape(targets.shape)
 
@@ -157,11 +157,11 @@ class AUC:
         """Scores (N, L) and yes or no (N, L) of each sample."""
         if not are_class_scores(outputs, targets):
             rows = len(targets)
-            return _like(outputs, targets).reshape(rows, -1), targets.reshape(rows, -1) > 0.5
+            return like(outputs, targets).reshape(rows, -1), targets.reshape(rows, -1) > 0.5
         scores, truth = np.moveaxis(outputs, 1, -1).reshape(-1, outputs.shape[1]), targets.reshape(-1)
         if scores.shape[1] == 2:
             return (scores[:, 1:] - scores[:, :1]), truth[:, None] == 1
-        return _softmax(scores), truth[:, None] == np.arange(scores.shape[1])
+        return softmax(scores), truth[:, None] == np.arange(scores.shape[1])
 
     def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
         """By ranks, over all samples at once."""
@@ -181,7 +181,7 @@ class R2:
     def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
         """Outputs and targets of each sample."""
         rows = len(targets)
-        pair = (_like(outputs, targets), targets)
+        pair = (like(outputs, targets), targets)
         return pair[0].reshape(rows, -1).astype(np.float64), pair[1].reshape(rows, -1).astype(np.float64)
 
     def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
@@ -203,7 +203,7 @@ class MAE:
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.float64]:
         """The sum of the errors and their number."""
-        errors = np.abs(_like(outputs, targets).astype(np.float64) - targets)
+        errors = np.abs(like(outputs, targets).astype(np.float64) - targets)
         return np.array([errors.sum(), errors.size])
 
     def value(self, parts: Sequence[NDArray[np.float64]]) -> float:
@@ -235,36 +235,8 @@ class Perplexity:
             return float(np.exp(_ratio(float(total), float(count))))
 
 
-@dataclass(frozen=True, slots=True)
-class CallableMetric:
-    """Any function ``(targets, predictions) -> number``, as scikit-learn's are.
-
-    It is called once, with all test samples in order. With ``scores`` it gets what the model gives (probabilities of
-    class scores, logits as they are) instead of predictions; a function of regression wants that too.
-    """
-
-    function: Callable[[Any, Any], float]
-    name: str
-    unit: str = ""
-    larger_is_better: bool = True
-    scores: bool = False
-
-    def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
-        """Targets and predictions or scores of each sample."""
-        if not self.scores:
-            return targets, predictions(outputs, targets)
-        if are_class_scores(outputs, targets):
-            chances = _softmax(outputs)
-            return targets, chances[:, 1] if chances.ndim == 2 and chances.shape[1] == 2 else chances
-        return targets, _like(outputs, targets)
-
-    def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
-        """What the function says."""
-        targets, given = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return float(self.function(targets, given))
-
-
-def _softmax(scores: Array) -> Array:
+def softmax(scores: Array) -> Array:
+    """Class scores as probabilities."""
     exponentials = np.exp((scores - scores.max(axis=1, keepdims=True)).astype(np.float64))
     chances: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
     return chances
@@ -284,6 +256,8 @@ def _ratio(total: float, count: float) -> float:
     return total / count if count else float("nan")
 
 
-METRICS: Mapping[str, Callable[..., Metric]] = {
-    entry.name: entry for entry in (Accuracy, BalancedAccuracy, AUC, MacroF1, R2, MAE, Perplexity)
-}
+METRICS: Table[Metric] = Table(
+    "metric",
+    "metrics",
+    {entry.name: entry for entry in (Accuracy, BalancedAccuracy, AUC, MacroF1, R2, MAE, Perplexity)},
+)

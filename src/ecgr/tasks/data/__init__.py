@@ -1,7 +1,6 @@
 """Data sets, read and checked once. Needs numpy, not torch."""
 
-from collections.abc import Callable, Mapping
-
+from ecgr.tables import Table
 from ecgr.tasks.data.cifar import Cifar10, Cifar100
 from ecgr.tasks.data.dataset import Dataset, DatasetSource, image_dataset, strata, stratified
 from ecgr.tasks.data.digits import Digits
@@ -9,15 +8,19 @@ from ecgr.tasks.data.idx import FashionMnist, Mnist
 from ecgr.tasks.data.image_folder import ImageFolder
 from ecgr.tasks.data.lc25000 import LC25000
 
-DATASETS: Mapping[str, Callable[..., DatasetSource]] = {
-    "digits": Digits,
-    "mnist": Mnist,
-    "fashion_mnist": FashionMnist,
-    "cifar10": Cifar10,
-    "cifar100": Cifar100,
-    "image_folder": ImageFolder,
-    "lc25000": LC25000,
-}
+DATASETS: Table[DatasetSource] = Table(
+    "data set",
+    "datasets",
+    {
+        "digits": Digits,
+        "mnist": Mnist,
+        "fashion_mnist": FashionMnist,
+        "cifar10": Cifar10,
+        "cifar100": Cifar100,
+        "image_folder": ImageFolder,
+        "lc25000": LC25000,
+    },
+)
 
 __all__ = [
     "DATASETS",

@@ -10,6 +10,7 @@ may also have, and the simulator asks for them by these names:
 """
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
@@ -24,6 +25,17 @@ class Loss(Protocol):
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of a batch."""
         ...
+
+
+@dataclass(frozen=True, slots=True)
+class CallableLoss:
+    """Any function ``(outputs, targets) -> scalar``, the mean over the samples."""
+
+    function: Callable[[Tensor, Tensor], Tensor]
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        """What the function says."""
+        return self.function(outputs, targets)
 
 
 def evaluation_of(loss: Loss) -> Loss:

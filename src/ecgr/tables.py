@@ -1,0 +1,116 @@
+"""Tables of named parts (regulators, algorithms, models, …): the package's own entries, and those of other packages.
+
+A package adds an entry by an entry point, as in ``[project.entry-points."ecgr.regulators"]``; it is imported when it
+is named, never by looking at the table. A config names entries of tables; it never names an import.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from difflib import get_close_matches
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from ecgr.errors import ConfigError
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+P = TypeVar("P")
+OURS = "ecgr"
+
+
+class Table(MutableMapping[str, Callable[..., P]], Generic[P]):
+    """What can be named, by name.
+
+    >>> table = Table("loss", "losses", {"mse": dict})
+    >>> table["mse"], list(table), table.origin("mse")
+    (<class 'dict'>, ['mse'], 'ecgr')
+    """
+
+    def __init__(self, kind: str, group: str, entries: Mapping[str, Callable[..., P]]) -> None:
+        self.kind = kind
+        self.group = f"ecgr.{group}"
+        self._entries: dict[str, Callable[..., P]] = dict(entries)
+
+    def __getitem__(self, name: str) -> Callable[..., P]:
+        if name not in self._entries:
+            if name not in self._offered:
+                raise KeyError(name)
+            self._entries[name] = self._load(name)
+        return self._entries[name]
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._entries or name in self._offered
+
+    def __iter__(self) -> Iterator[str]:
+        yield from self._entries
+        yield from (name for name in self._offered if name not in self._entries)
+
+    def __len__(self) -> int:
+        return len({*self._entries, *self._offered})
+
+    def __setitem__(self, name: str, entry: Callable[..., P]) -> None:
+        self._entries[name] = entry
+
+    def __delitem__(self, name: str) -> None:
+        del self._entries[name]
+
+    def name_of(self, part: object) -> str | None:
+        """The name of the entry that ``part`` is an instance of, or is itself; None where it is in no entry."""
+        return next((name for name, entry in self._entries.items() if entry is type(part) or entry is part), None)
+
+    def origin(self, name: str) -> str:
+        """The package that an entry comes from."""
+        offered = self._offered.get(name)
+        return OURS if not offered else _package(offered[0])
+
+    @cached_property
+    def _offered(self) -> dict[str, list["EntryPoint"]]:
+        """What installed packages offer, by name; nothing of it is imported yet."""
+        from importlib.metadata import entry_points  # slow to import, needed for names that are not ours
+
+        found: dict[str, list[EntryPoint]] = {}
+        for point in entry_points(group=self.group):
+            if point.name not in self._entries and point not in found.setdefault(point.name, []):
+                found[point.name].append(point)
+        return {name: points for name, points in found.items() if points}
+
+    def _load(self, name: str) -> Callable[..., P]:
+        points = self._offered[name]
+        if len(points) > 1:
+            packages = ", ".join(sorted(_package(point) for point in points))
+            raise ConfigError(f"{self.kind} {name!r} is offered by several packages ({packages}); keep one of them")
+        try:
+            entry = points[0].load()
+        except Exception as error:
+            raise ConfigError(
+                f"{self.kind} {name!r} of the package {_package(points[0])} cannot be loaded from {points[0].value}"
+                f" ({type(error).__name__}: {error})"
+            ) from None
+        if not callable(entry):
+            raise ConfigError(
+                f"{self.kind} {name!r} of the package {_package(points[0])}: {points[0].value} cannot be called"
+            )
+        found: Callable[..., P] = entry
+        return found
+
+
+def _package(point: "EntryPoint") -> str:
+    return point.dist.name if point.dist is not None else "unknown"
+
+
+def unknown(path: str, name: str, allowed: Iterable[str], *, kind: str = "key") -> str:
+    """The line for a key or name that does not exist, with the nearest that does.
+
+    >>> unknown("data.name", "minst", ["mnist", "digits"], kind="data set")
+    "data.name: there is no data set 'minst'; did you mean 'mnist'? There are: digits, mnist"
+    """
+    choices = sorted(allowed)
+    nearest = get_close_matches(name, choices, n=1, cutoff=0.6)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
+    return f"{path}: there is no {kind} {shown(name)}{hint or '.'} There are: {', '.join(choices) or 'none'}"
+
+
+def shown(value: Any) -> str:
+    """A value as one short printable line."""
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
