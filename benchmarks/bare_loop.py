@@ -13,7 +13,7 @@ import torch
 import torch.multiprocessing as mp
 from torch.nn.functional import cross_entropy
 
-from ecgr.simulation.workspace import Problem, build_model
+from ecgr.simulation.workspace import Portable, Problem
 
 BATCH_OF_TEST = 1000
 
@@ -24,9 +24,10 @@ def preloaded(images: Any, problem: Problem) -> torch.Tensor:
     return ((images.float() / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
-def work(pipe: Connection, problem: Problem, clients: Sequence[int], test: slice) -> None:
+def work(pipe: Connection, portable: Portable, clients: Sequence[int], test: slice) -> None:
     """One process: answer each global model with its clients' weighted sum and its share of the test images."""
     torch.set_num_threads(1)
+    problem = portable.open().problem
     experiment = problem.experiment
     lr, momentum, batch = (
         experiment.optimizer.lr,
@@ -35,7 +36,7 @@ def work(pipe: Connection, problem: Problem, clients: Sequence[int], test: slice
     )
     images, labels = preloaded(problem.train_images, problem), problem.train_labels
     test_images, test_labels = preloaded(problem.test_images, problem)[test], problem.test_labels[test]
-    model = build_model(problem).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    model = problem.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     parameters = list(model.parameters())
     rng = np.random.default_rng(0)
     while True:
@@ -72,9 +73,9 @@ class BareLoop:
     """Two processes and one round at a time."""
 
     def __init__(self, problem: Problem, processes: int = 2) -> None:
-        problem.share_memory()
+        portable = Portable.of(problem)
         self._samples = sum(problem.partition.sizes())
-        self._vector = torch.nn.utils.parameters_to_vector(build_model(problem).parameters()).detach()
+        self._vector = torch.nn.utils.parameters_to_vector(problem.model.parameters()).detach()
         shares: list[list[int]] = [[] for _ in range(processes)]
         sizes = problem.partition.sizes()
         for client in sorted(range(len(sizes)), key=lambda c: -sizes[c]):  # the longest first, to whoever has least
@@ -84,7 +85,7 @@ class BareLoop:
         self._pipes, self._processes = [], []
         for share, start, stop in zip(shares, tests[:-1], tests[1:], strict=True):
             ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(theirs, problem, share, slice(start, stop)), daemon=True)
+            process = context.Process(target=work, args=(theirs, portable, share, slice(start, stop)), daemon=True)
             process.start()
             theirs.close()  # so that the end of the process ends the pipe
             self._pipes.append(ours)

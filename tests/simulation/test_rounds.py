@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from ecgr.algorithms import ALGORITHMS, Population
 from ecgr.core.vectors import ParamSpec
@@ -17,7 +17,7 @@ from ecgr.simulation.client import ClientJob, ClientResult, epoch_batches, nonfi
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.rounds import final_state, learning_rate, participants, play_round, simulate, start
-from ecgr.simulation.workspace import Problem, Workspace, batch_sizes, build_model
+from ecgr.simulation.workspace import Problem, Workspace, batch_sizes, safe_in_channels_last
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.models import cnn
 from ecgr.tasks.partitioners import Partition
@@ -97,7 +97,7 @@ def test_as_weights_sends_statistics_through_the_algorithm_and_does_extrapolate(
         "run": {"buffers": "as_weights"},
     }
     task = problem(blobs(36), [range(32), range(32, 36)], **settings)
-    spec = ParamSpec.of(build_model(task), buffers_as_weights=True)
+    spec = task.spec
     ends: list[Tensor] = []
     engine = Watching(task, lambda result: result)
     before = start(task)
@@ -404,7 +404,7 @@ def test_regulation_adds_nothing_to_what_goes_up() -> None:
 def test_the_final_state_is_a_state_dict_of_the_model() -> None:
     problem = task()
     snapshot = play_round(problem, SerialEngine(problem), start(problem)).snapshot
-    model = build_model(problem)
+    model = problem.model
     model.load_state_dict(final_state(problem, snapshot))
     assert same_bits(ParamSpec.of(model).read(model), snapshot.params)
 
@@ -454,3 +454,20 @@ def test_the_embedded_digits_can_be_learnt() -> None:
     )
     *_, last = simulate(task, SerialEngine(task), start(task))
     assert last.row["accuracy"] > 0.8
+
+
+def frozen_convolution(*, channels: int = 1, classes: int = 3) -> nn.Module:
+    """A frozen convolution followed by GroupNorm, which crashes torch in channels-last."""
+    convolution = nn.Conv2d(channels, 4, kernel_size=3, padding=1)
+    convolution.requires_grad_(False)
+    return nn.Sequential(convolution, nn.GroupNorm(2, 4), nn.ReLU(), nn.Flatten(), nn.Linear(4 * 36, classes))
+
+
+def test_only_models_that_are_known_to_stand_it_are_trained_in_channels_last(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, frozen=frozen_convolution, net=small_net)
+    settings: dict[str, Any] = {"federation": {"rounds": 1, "batch_size": 8}}
+    own = problem(blobs(24), [range(12), range(12, 24)], model={"name": "frozen"}, **settings)
+    known = problem(blobs(24), [range(24)], model={"name": "net"}, **settings)
+    assert safe_in_channels_last(known.model)
+    assert not safe_in_channels_last(own.model)
+    assert play_round(own, SerialEngine(own), start(own)).row["round"] == 1

@@ -23,17 +23,17 @@ from ecgr.core.recorder import Recorder, Update
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import EXACT, check_room
 from ecgr.core.stores.room import BYTES_PER_NUMBER
-from ecgr.core.vectors import ParamSpec, read_buffers, write_buffers
+from ecgr.core.vectors import read_buffers, write_buffers
+from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.diagnostics import Vectors, cosine
-from ecgr.simulation.followers import RecorderWithFollowers
-from ecgr.simulation.running_statistics import forgotten, statistics_momentum
-from ecgr.simulation.workspace import Problem, Workspace, batch_sizes, build_model
+from ecgr.simulation.followers import FollowedRecorder
+from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
 from ecgr.streams import stream, torch_seed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ClientResult:
-    """What goes up from one client: its contribution, its statistics, and numbers for the record."""
+    """What goes up from one client: its contribution, its buffers, and numbers for the record."""
 
     contribution: Contribution
     buffers: Mapping[str, Tensor]
@@ -76,75 +76,131 @@ class ClientJob:
 
 
 def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, State]:
-    """Train one client from the global model and make its upload.
+    """Train one client from the global model, regulate its update and make its upload.
 
     Returns:
         What goes up, and the client's new state, which stays with it.
     """
     began = time.perf_counter()
+    trained = train(job, workspace)
+    regulated = regulate(trained, workspace)
+    result, state = report(job, workspace, trained, regulated)
+    return replace(result, seconds=time.perf_counter() - began), state
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Trained:
+    """One client's local training: where it started, what was recorded on the way, and what it came to.
+
+    ``exact`` has the same steps as ``recorder``, exactly, where diagnostics want to know what a store's error costs.
+    """
+
+    start: Tensor
+    steps: int
+    loss: float
+    recorder: Recorder | FollowedRecorder | None
+    exact: Recorder | FollowedRecorder | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Regulated:
+    """A client's update, ``start - end``: as trained, and as the regulator makes it."""
+
+    plain: Tensor
+    update: Tensor
+    regulation: Regulation | None = None
+
+
+def train(job: ClientJob, workspace: Workspace) -> Trained:
+    """Take the local steps; they are recorded where a regulator will ask for them."""
     experiment, model, spec = workspace.experiment, workspace.model, workspace.spec
     spec.write(job.params, model)
     write_buffers(job.buffers, model)
     model.train()
     optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
     _hook_step_term(job, workspace, optimizer)
-
     start = job.params.to(workspace.device)
 
-    def train() -> tuple[int, float]:
+    def take_steps() -> tuple[int, float]:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(torch_seed(experiment.run.seed, "client", job.round_index, job.client))
             return _local_epochs(job, workspace, optimizer)
 
-    def record(store: str) -> Recorder | RecorderWithFollowers:
+    def record(store: str) -> Recorder | FollowedRecorder:
         expected = local_steps(workspace.problem, job.client)
-        make = RecorderWithFollowers if workspace.statistics_follow else Recorder
-        return make(model, optimizer, store=store, spec=spec, steps=expected, start=start, replay=train)
+        return workspace.buffers.recorder(
+            model, optimizer, store=store, spec=spec, steps=expected, start=start, replay=take_steps
+        )
 
     recording = not isinstance(experiment.regulator, Plain)
     recorder = record(experiment.run.store) if recording else None
-    # Diagnostics of a store that answers with an error: the same steps, exactly, beside it.
     exact = record("disk") if recording and experiment.run.diagnostics and experiment.run.store not in EXACT else None
     with recorder or nullcontext(), exact or nullcontext():
-        steps, train_loss = train()
+        steps, loss = take_steps()
+    return Trained(start, steps, loss, recorder, exact)
 
-    regulation: Regulation | None = None
-    if recorder is None:
-        plain = update = start - spec.read(model)
-    else:
-        regulated = recorder.regulated(experiment.regulator)
-        plain, update, regulation = recorder.plain, regulated.flat, regulated.regulation
 
-    trace = Trace(update, plain, steps, job.lr, experiment.optimizer.effective_momentum)
+def regulate(trained: Trained, workspace: Workspace) -> Regulated:
+    """The client's update; without a regulator, as it was trained."""
+    if trained.recorder is None:
+        plain = trained.start - workspace.spec.read(workspace.model)
+        return Regulated(plain, plain)
+    made = trained.recorder.regulated(workspace.experiment.regulator)
+    return Regulated(trained.recorder.plain, made.flat, made.regulation)
+
+
+def report(job: ClientJob, workspace: Workspace, trained: Trained, regulated: Regulated) -> tuple[ClientResult, State]:
+    """What goes up, numbers for the record included, and the state that stays."""
+    experiment = workspace.experiment
+    trace = Trace(regulated.update, regulated.plain, trained.steps, job.lr, experiment.optimizer.effective_momentum)
     server, own = _to(job.server, workspace.device), _to(job.state, workspace.device)
     state, payload = experiment.algorithm.finish(trace, server, own)
     examples = len(workspace.problem.partition.clients[job.client])
+
+    def contribution(payload: State) -> Contribution:
+        return Contribution(job.client, examples, _to(payload, "cpu"))
+
+    plain: Contribution | None = None
+    if regulated.regulation is not None and experiment.run.step_control == "match_plain":
+        plain = contribution(experiment.algorithm.finish(replace(trace, update=regulated.plain), server, own)[1])
     result = ClientResult(
-        contribution=Contribution(job.client, examples, _to(payload, "cpu")),
-        buffers=_to(read_buffers(model, spec), "cpu"),
-        steps=steps,
-        train_loss=train_loss,
-        seconds=time.perf_counter() - began,
-        metrics={"update_norm": float(update.norm())},
+        contribution=contribution(payload),
+        buffers=_to(read_buffers(workspace.model, workspace.spec), "cpu"),
+        steps=trained.steps,
+        train_loss=trained.loss,
+        seconds=0.0,
+        kept=() if regulated.regulation is None else regulated.regulation.kept,
+        metrics=_metrics(workspace, trained, regulated),
+        plain=plain,
+        vectors=_vectors(trained, regulated) if experiment.run.diagnostics else None,
+        picked_store=trained.recorder.store if trained.recorder and experiment.run.store == "auto" else None,
     )
-    if recorder is not None and regulation is not None:
-        picked = recorder.store if experiment.run.store == "auto" else None
-        memory = BYTES_PER_NUMBER.get(recorder.store, 0.0) * spec.size * steps
-        metrics = {**result.metrics, **regulation.metrics, "steps_memory": memory}
-        result = replace(result, kept=regulation.kept, metrics=metrics, picked_store=picked)
-        if experiment.run.step_control == "match_plain":
-            unregulated = experiment.algorithm.finish(replace(trace, update=plain), server, own)[1]
-            result = replace(result, plain=Contribution(job.client, examples, _to(unregulated, "cpu")))
-    followed = regulation if workspace.statistics_follow else None
-    result = replace(result, metrics={**result.metrics, **_forgetting(workspace, followed, steps)})
-    if experiment.run.diagnostics:
-        known = exact or recorder
-        kept = None if known is None else known.sum_of(result.kept).cpu()
-        result = replace(result, vectors=Vectors(kept, plain.cpu(), update.cpu()))
-    if exact is not None:
-        fidelity = _fidelity(result.kept, update, exact.regulated(experiment.regulator))
-        result = replace(result, metrics={**result.metrics, **fidelity})
     return result, _to(state, "cpu")
+
+
+def _metrics(workspace: Workspace, trained: Trained, regulated: Regulated) -> dict[str, float]:
+    """A client's numbers for the record."""
+    metrics = {"update_norm": float(regulated.update.norm())}
+    if trained.recorder is not None and regulated.regulation is not None:
+        memory = BYTES_PER_NUMBER.get(trained.recorder.store, 0.0) * workspace.spec.size * trained.steps
+        metrics |= {**regulated.regulation.metrics, "steps_memory": memory}
+    momentum = buffers_momentum(workspace.model)
+    if workspace.experiment.run.diagnostics and momentum is not None:
+        coefficients = workspace.buffers.coefficients(regulated.regulation, trained.steps)
+        metrics["forgotten"] = forgotten(coefficients, momentum)
+    if trained.exact is not None and regulated.regulation is not None:
+        truth = trained.exact.regulated(workspace.experiment.regulator)
+        metrics |= _fidelity(regulated.regulation.kept, regulated.update, truth)
+    return metrics
+
+
+def _vectors(trained: Trained, regulated: Regulated) -> Vectors:
+    """What diagnostics compare with the round's directions."""
+    known = trained.exact or trained.recorder
+    kept = None
+    if known is not None and regulated.regulation is not None:
+        kept = known.sum_of(regulated.regulation.kept).cpu()
+    return Vectors(kept, regulated.plain.cpu(), regulated.update.cpu())
 
 
 def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) -> tuple[int, float]:
@@ -184,20 +240,10 @@ def check_store(problem: Problem, workers: int) -> None:
     experiment = problem.experiment
     if isinstance(experiment.regulator, Plain):
         return
-    as_weights = experiment.run.buffers == "as_weights"
-    size = ParamSpec.of(build_model(problem), buffers_as_weights=as_weights).size
     clients = problem.partition.clients
     longest = max(range(len(clients)), key=lambda client: len(clients[client]))
     sets = min(workers, sum(len(own) > 0 for own in clients))
-    check_room(experiment.run.store, size, local_steps(problem, longest), sets, problem.device)
-
-
-def _forgetting(workspace: Workspace, regulation: Regulation | None, steps: int) -> dict[str, float]:
-    """For models with BatchNorm: how much of the old statistics the upload takes away."""
-    momentum = statistics_momentum(workspace.model)
-    if momentum is None:
-        return {}
-    return {"forgotten": forgotten(torch.ones(steps) if regulation is None else regulation.coefficients, momentum)}
+    check_room(experiment.run.store, problem.spec.size, local_steps(problem, longest), sets, problem.device)
 
 
 def _fidelity(kept: Sequence[int], update: Tensor, truth: Update) -> dict[str, float]:

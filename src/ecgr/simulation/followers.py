@@ -1,8 +1,8 @@
-"""Recording where statistics count as weights (``run.buffers = "as_weights"``).
+"""Recording where buffers count as weights (``run.buffers = "as_weights"``).
 
-The parameters' steps alone decide which are kept and by how much the length is restored; the statistics follow with
+The parameters' steps alone decide which are kept and by how much the length is restored; the buffers follow with
 the same coefficients, as in the published code. So the weights are, to the bit, those of a run that averages its
-statistics: whatever goes wrong, goes wrong in the statistics.
+buffers: whatever goes wrong, goes wrong in the buffers.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,8 +17,8 @@ from ecgr.core.recorder import Recorder, Update
 from ecgr.core.vectors import ParamSpec
 
 
-class RecorderWithFollowers:
-    """A `Recorder` of the parameters, and beside it one of the statistics, which the regulator never sees."""
+class FollowedRecorder:
+    """A `Recorder` of the parameters, and beside it one of the buffers, which the regulator never sees."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class RecorderWithFollowers:
         )
         self._follower = Recorder(model, optimizer, spec=following, steps=steps, start=start[size:])
 
-    def __enter__(self) -> "RecorderWithFollowers":
+    def __enter__(self) -> "FollowedRecorder":
         self._leader.__enter__()
         self._follower.__enter__()
         return self
@@ -62,7 +62,7 @@ class RecorderWithFollowers:
         return torch.cat([self._leader.plain, self._follower.plain])
 
     def regulated(self, regulator: Regulator) -> Update:
-        """The regulated parameters, and the statistics combined with the same coefficients."""
+        """The regulated parameters, and the buffers combined with the same coefficients."""
         led = self._leader.regulated(regulator)
         factors = led.regulation.coefficients  # the parameters' factor restores the length
         given = Regulation(factors, restore=False, kept=led.regulation.kept)

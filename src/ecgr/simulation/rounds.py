@@ -15,17 +15,17 @@ from torch import Tensor
 
 from ecgr.algorithms import Contribution, Population
 from ecgr.component import State
-from ecgr.core.vectors import ParamSpec, merge_buffers, read_buffers
+from ecgr.core.vectors import merge_buffers, read_buffers
 from ecgr.errors import EnvironmentFault, QuorumLost
+from ecgr.simulation.buffers import Forgetting, Server, smallest_variance
 from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
 from ecgr.simulation.diagnostics import client_diagnostics, gradient_jobs, round_diagnostics
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluation import Evaluation, shards, summarise
 from ecgr.simulation.kept import Kept
-from ecgr.simulation.running_statistics import Forgetting, averaged_factor, smallest_variance, weighted_factor
 from ecgr.simulation.states import ClientStates, StatesInMemory
-from ecgr.simulation.workspace import Problem, build_model
+from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream
 
 
@@ -36,7 +36,7 @@ class Snapshot:
     Attributes:
         rounds: rounds done.
         params: the global parameters, flat.
-        buffers: the global statistics.
+        buffers: the global buffers.
         server: the algorithm's server state.
         clients: the states of the clients that have taken part; in a run directory they lie on disk.
         step: the last server step, kept for diagnostics alone.
@@ -76,17 +76,14 @@ class Replies:
 
 def start(problem: Problem) -> Snapshot:
     """The state before the first round."""
-    model = build_model(problem)
-    spec = _spec(problem)
-    params = spec.read(model)
-    return Snapshot(
-        0, params, read_buffers(model, spec), problem.experiment.algorithm.init_server(params), StatesInMemory()
-    )
+    params = problem.spec.read(problem.model)
+    buffers, server = read_buffers(problem.model, problem.spec), problem.experiment.algorithm.init_server(params)
+    return Snapshot(0, params, buffers, server, StatesInMemory())
 
 
 def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
     """The global model's state dict."""
-    return {**_spec(problem).named(snapshot.params), **snapshot.buffers}
+    return {**problem.spec.named(snapshot.params), **snapshot.buffers}
 
 
 def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Iterator[Outcome]:
@@ -141,9 +138,9 @@ def conclude(
         "clients": [*(_client_row(r, evaluation) for r in used)],
         "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
     }
-    if all("forgotten" in r.metrics for r in used):
-        row["statistics"] = _statistics(problem, after, used)
     if experiment.run.diagnostics:
+        if all("forgotten" in r.metrics for r in used):
+            row["buffers"] = _buffers(problem, after, used)
         _add_diagnostics(row, used, _directions(problem, engine, snapshot, step))
     return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
 
@@ -228,15 +225,12 @@ def _population(problem: Problem) -> Population:
     return Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
 
 
-def _statistics(problem: Problem, after: Snapshot, used: Sequence[ClientResult]) -> dict[str, float | None]:
-    """What the round did to BatchNorm's running statistics."""
+def _buffers(problem: Problem, after: Snapshot, used: Sequence[ClientResult]) -> dict[str, float | None]:
+    """What the round did to BatchNorm's buffers."""
     experiment = problem.experiment
     clients = [Forgetting(r.client, r.examples, r.steps, r.metrics["forgotten"]) for r in used]
-    if experiment.run.buffers == "as_weights":
-        lr, momentum = learning_rate(problem, after.rounds - 1), experiment.optimizer.effective_momentum
-        factor = weighted_factor(clients, experiment.algorithm, _population(problem), lr, momentum)
-    else:
-        factor = averaged_factor(clients)
+    lr, momentum = learning_rate(problem, after.rounds - 1), experiment.optimizer.effective_momentum
+    factor = problem.buffers.factor(clients, Server(experiment.algorithm, _population(problem), lr, momentum))
     return {"smallest_variance": smallest_variance(final_state(problem, after)), "factor": factor}
 
 
@@ -273,8 +267,3 @@ def _client_row(result: ClientResult, evaluation: Evaluation) -> dict[str, Any]:
 
 def _bytes(state: State) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in state.values())
-
-
-def _spec(problem: Problem) -> ParamSpec:
-    as_weights = problem.experiment.run.buffers == "as_weights"
-    return ParamSpec.of(build_model(problem), buffers_as_weights=as_weights)

@@ -5,9 +5,11 @@ move to shared memory once, memory-mapped ones are mapped again. Each process op
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from copy import deepcopy
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +20,8 @@ from ecgr.core.vectors import ParamSpec
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment
 from ecgr.experiment.dealing import chosen_share, deal
+from ecgr.simulation.buffers import BUFFERS, BufferRule
+from ecgr.simulation.portable import pack, pack_for_workers, unpack
 from ecgr.streams import torch_seed
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.partitioners import Partition
@@ -42,6 +46,7 @@ class Problem:
     """An experiment with its data loaded and dealt out to clients."""
 
     experiment: Experiment
+    model: nn.Module
     train_images: Tensor | MappedFile
     train_labels: Tensor
     test_images: Tensor | MappedFile
@@ -51,6 +56,16 @@ class Problem:
     std: tuple[float, ...]
     partition: Partition
     device: str = "cpu"
+
+    @cached_property
+    def buffers(self) -> BufferRule:
+        """What becomes of BatchNorm's buffers."""
+        return BUFFERS[self.experiment.run.buffers]
+
+    @cached_property
+    def spec(self) -> ParamSpec:
+        """Where each trainable tensor lies in the flat vector."""
+        return self.buffers.spec(self.model)
 
     @property
     def classes(self) -> int:
@@ -64,11 +79,33 @@ class Problem:
         shares: NDArray[np.float64] = counts / counts.sum(axis=1, keepdims=True).clip(min=1)
         return shares
 
-    def share_memory(self) -> None:
-        """Move the arrays to shared memory, so that handing the problem to a process copies nothing."""
-        for tensor in (self.train_images, self.train_labels, self.test_images, self.test_labels):
+
+ARRAYS = ("train_images", "train_labels", "test_images", "test_labels")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Portable:
+    """A problem on its way to a worker process: arrays shared, all else as bytes, opened where an error can be told."""
+
+    arrays: Mapping[str, Tensor | MappedFile]
+    rest: bytes
+
+    @classmethod
+    def of(cls, problem: Problem) -> "Portable":
+        """Move the arrays to shared memory, so that no process copies them."""
+        parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
+        arrays = {name: parts.pop(name) for name in ARRAYS}
+        for tensor in arrays.values():
             if isinstance(tensor, Tensor):
                 tensor.share_memory_()  # type: ignore[no-untyped-call]
+        for name, part in parts.items():
+            pack_for_workers(name, part)
+        return cls(arrays, pack(parts))
+
+    def open(self) -> "Workspace":
+        """A workspace in this process."""
+        parts: dict[str, Any] = {**self.arrays, **unpack(self.rest)}
+        return Workspace(Problem(**parts))
 
 
 class Workspace:
@@ -80,19 +117,19 @@ class Workspace:
         self.device = torch.device(problem.device)
         self.train_images, self.train_labels = _opened(problem.train_images), problem.train_labels
         self.test_images, self.test_labels = _opened(problem.test_images), problem.test_labels
-        # channels-last: a third to twice as fast on a CPU for every model here, with the same arithmetic per value
-        self.model = build_model(problem).to(self.device)
-        self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        as_weights = problem.experiment.run.buffers == "as_weights"
-        self.spec = ParamSpec.of(self.model, buffers_as_weights=as_weights)
-        self.statistics_follow = self.spec != ParamSpec.of(self.model)
+        self.model = deepcopy(problem.model).to(self.device)
+        self.spec, self.buffers = problem.spec, problem.buffers
+        self._format = torch.contiguous_format
+        if safe_in_channels_last(self.model):
+            self._format = torch.channels_last
+            self.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         scale = torch.tensor([1 / (255 * s) for s in problem.std], device=self.device)
         shift = torch.tensor([m / s for m, s in zip(problem.mean, problem.std, strict=True)], device=self.device)
         self._scale, self._shift = scale.view(1, -1, 1, 1), shift.view(1, -1, 1, 1)
 
     def normalised(self, images: Tensor) -> Tensor:
         """A batch of uint8 images as the model wants it."""
-        batch = images.to(self.device).contiguous(memory_format=torch.channels_last)
+        batch = images.to(self.device).contiguous(memory_format=self._format)
         return batch.float().mul_(self._scale).sub_(self._shift)
 
 
@@ -105,6 +142,7 @@ def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Pr
     dataset = chosen_share(experiment, dataset)
     problem = Problem(
         experiment=experiment,
+        model=build_model(experiment, dataset.shape),
         train_images=_handle(dataset.train.inputs),
         train_labels=torch.from_numpy(dataset.train.targets.copy()),
         test_images=_handle(dataset.test.inputs),
@@ -119,11 +157,29 @@ def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Pr
     return problem
 
 
-def build_model(problem: Problem) -> nn.Module:
+def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
     """The experiment's model with the weights of its seed; torch's global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(problem.experiment.run.seed, "weights"))
-        return problem.experiment.model.build(problem.shape)
+        torch.manual_seed(torch_seed(experiment.run.seed, "weights"))
+        return experiment.model.build(shape)
+
+
+SAFE_IN_CHANNELS_LAST = (
+    nn.Sequential, nn.Identity, nn.Conv2d, nn.BatchNorm2d, nn.Linear, nn.ReLU, nn.MaxPool2d, nn.AvgPool2d,
+    nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Dropout, nn.LogSoftmax,
+)  # fmt: skip
+
+
+def safe_in_channels_last(model: nn.Module) -> bool:
+    """Whether a model is known to stand the format that is a third to twice as fast on a CPU, to the same bits.
+
+    A ``view`` in somebody's forward may not, and a frozen convolution followed by GroupNorm crashes torch in it.
+    """
+    known = all(
+        type(module) in SAFE_IN_CHANNELS_LAST or type(module).__module__.startswith("ecgr.tasks.models.")
+        for module in model.modules()
+    )
+    return known and all(parameter.requires_grad for parameter in model.parameters())
 
 
 def _handle(images: NDArray[np.uint8]) -> Tensor | MappedFile:
@@ -150,7 +206,7 @@ def _check_single_sample_batches(problem: Problem) -> None:
     ]
     if not lonely:
         return
-    model = build_model(problem).train()
+    model = deepcopy(problem.model).train()
     shape = problem.test_images.shape
     try:
         model(torch.zeros(1, *shape[1:]))

@@ -6,13 +6,12 @@ same order wherever it is computed.
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from typing import Protocol, TypeVar
 
 import torch
 
 from ecgr.simulation.engines.pool import Job, Lost, ProcessPool
-from ecgr.simulation.workspace import Problem, Workspace
+from ecgr.simulation.workspace import Portable, Problem, Workspace
 
 R = TypeVar("R")
 
@@ -56,6 +55,5 @@ def open_engine(problem: Problem, workers: int) -> Iterator[Engine]:
     if workers == 1:
         yield SerialEngine(problem)
         return
-    problem.share_memory()
-    with ProcessPool(partial(Workspace, problem), workers) as pool:
+    with ProcessPool(Portable.of(problem).open, workers) as pool:
         yield pool

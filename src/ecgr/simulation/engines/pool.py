@@ -12,16 +12,15 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from io import BytesIO
 from multiprocessing.connection import Connection, wait
 from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 import torch.multiprocessing as mp
-from torch import Tensor
 
 from ecgr.errors import EnvironmentFault
+from ecgr.simulation.portable import pack, unpack
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -132,7 +131,7 @@ class ProcessPool(Generic[W]):
         attempts[index] += 1
         worker.job = index
         with suppress(OSError):  # the worker is gone; reading from it will say so
-            worker.pipe.send_bytes(_packed(jobs[index]))
+            worker.pipe.send_bytes(pack(jobs[index]))
 
     def _ready(self) -> list[Worker]:
         """Workers that answered or died, once there is at least one."""
@@ -167,19 +166,28 @@ def _work(pipe: Connection, open_workspace: Callable[[], Any]) -> None:
     workspace: Any = None
     while True:
         try:
-            job = pickle.loads(pipe.recv_bytes())
+            content = pipe.recv_bytes()
         except (EOFError, OSError):
             os._exit(0)  # the parent is done or gone; nothing here needs cleaning up
-        answer: Any
         try:
             workspace = workspace or open_workspace()
-            answer = (True, job.run(workspace))
+            answer = pack((True, unpack(content).run(workspace)))
         except Exception as error:
-            answer = (False, error)
+            answer = _packed_error(error)
         try:
-            pipe.send_bytes(_packed(answer))
+            pipe.send_bytes(answer)
         except OSError:
             os._exit(0)
+
+
+def _packed_error(error: Exception) -> bytes:
+    """An error as an answer; one that cannot travel is described."""
+    try:
+        answer = pack((False, error))
+        pickle.loads(answer)
+    except Exception:
+        return pack((False, RuntimeError(f"{type(error).__name__}: {error}")))
+    return answer
 
 
 def _end_with_parent() -> None:
@@ -195,18 +203,3 @@ def _opened(answer: bytes) -> Any:
     if not ok:
         raise value
     return value
-
-
-class _Pickler(pickle.Pickler):
-    """Tensors travel as their bytes: torch's own way through a pipe opens a file descriptor for each."""
-
-    def reducer_override(self, value: Any) -> Any:
-        if isinstance(value, Tensor):
-            return torch.from_numpy, (value.detach().cpu().numpy(),)
-        return NotImplemented
-
-
-def _packed(value: Any) -> bytes:
-    buffer = BytesIO()
-    _Pickler(buffer, protocol=5).dump(value)
-    return buffer.getvalue()

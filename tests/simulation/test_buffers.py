@@ -1,4 +1,4 @@
-"""What a round does to BatchNorm's running statistics: the prediction against the real thing."""
+"""What a round does to BatchNorm's buffers: the prediction against the real thing."""
 
 from typing import Any
 
@@ -8,16 +8,17 @@ from torch import Tensor, nn
 
 from ecgr.algorithms import ALGORITHMS, Population
 from ecgr.core.vectors import ParamSpec
-from ecgr.simulation.rounds import Snapshot, play_round, start
-from ecgr.simulation.running_statistics import (
+from ecgr.simulation.buffers import (
+    BUFFERS,
     Forgetting,
+    Server,
     averaged_factor,
+    buffers_momentum,
     forgotten,
     smallest_variance,
-    statistics_momentum,
     weighted_factor,
 )
-from ecgr.simulation.workspace import build_model
+from ecgr.simulation.rounds import Snapshot, play_round, start
 from support.problems import Watching, blobs, offer, problem, small_net
 
 SETTINGS: dict[str, Any] = {
@@ -33,7 +34,12 @@ def _models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task(algorithm: str, buffers: str, **regulator: Any) -> Any:
-    settings = {**SETTINGS, "algorithm": {"name": algorithm}, "regulator": regulator, "run": {"buffers": buffers}}
+    settings = {
+        **SETTINGS,
+        "algorithm": {"name": algorithm},
+        "regulator": regulator,
+        "run": {"buffers": buffers, "diagnostics": True},
+    }
     return problem(blobs(60), [range(40), range(40, 56), range(56, 60)], **settings)
 
 
@@ -59,7 +65,9 @@ def test_the_paper_s_formula_for_fednova_by_hand() -> None:
     effective = shares[0] * 2 + shares[1] * 90
     by_hand = 1 - (shares[0] * effective / 2 * 0.19 + shares[1] * effective / 90 * 1.5 * (1 - 0.9**90))
     algorithm = ALGORITHMS["fednova"]()
-    assert weighted_factor(clients, algorithm, Population(2, 920), 0.001, 0.9) == pytest.approx(by_hand, rel=1e-12)
+    assert weighted_factor(clients, Server(algorithm, Population(2, 920), 0.001, 0.9)) == pytest.approx(
+        by_hand, rel=1e-12
+    )
 
 
 @pytest.mark.parametrize("buffers", ["average", "as_weights"])
@@ -70,7 +78,7 @@ def test_the_factor_is_what_the_round_multiplies_old_statistics_with(
 ) -> None:
     """A round from each of two models that differ in one running mean by 1: afterwards they differ by the factor."""
     one = task(algorithm, buffers, **regulator)
-    spec = ParamSpec.of(build_model(one), buffers_as_weights=buffers == "as_weights")
+    spec = ParamSpec.of(one.model, buffers_as_weights=buffers == "as_weights")
     engine = Watching(one, lambda result: result)
     before = start(one)
 
@@ -82,9 +90,9 @@ def test_the_factor_is_what_the_round_multiplies_old_statistics_with(
     mean_of(moved).add_(1.0)
     after, after_moved = play_round(one, engine, before), play_round(one, engine, moved)
     measured = mean_of(after_moved.snapshot) - mean_of(after.snapshot)
-    predicted = after.row["statistics"]["factor"]
+    predicted = after.row["buffers"]["factor"]
     assert torch.allclose(measured, torch.full_like(measured, predicted), atol=2e-5)
-    assert after.row["statistics"]["smallest_variance"] == pytest.approx(
+    assert after.row["buffers"]["smallest_variance"] == pytest.approx(
         float({**spec.named(after.snapshot.params), **after.snapshot.buffers}["1.running_var"].min())
     )
 
@@ -95,8 +103,8 @@ def test_statistics_as_weights_leave_the_weights_alone(algorithm: str) -> None:
     ends = []
     for buffers in ("average", "as_weights"):
         one = task(algorithm, buffers, name="ecgr", beta=0.2)
-        names = ParamSpec.of(build_model(one)).names
-        spec = ParamSpec.of(build_model(one), buffers_as_weights=buffers == "as_weights")
+        names = ParamSpec.of(one.model).names
+        spec = ParamSpec.of(one.model, buffers_as_weights=buffers == "as_weights")
         snapshot = start(one)
         for _ in range(3):
             snapshot = play_round(one, Watching(one, lambda result: result), snapshot).snapshot
@@ -110,5 +118,19 @@ def test_averaged_statistics_never_leave_the_clients_range() -> None:
 
 def test_models_without_statistics_have_no_such_numbers() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2, track_running_stats=False))
-    assert statistics_momentum(model) is None
+    assert buffers_momentum(model) is None
     assert smallest_variance(model.state_dict()) is None
+
+
+def test_every_choice_of_a_config_has_its_rule() -> None:
+    from ecgr.experiment.schema import describe, parameters_of
+    from ecgr.experiment.sections import RunSettings
+
+    assert describe(parameters_of(RunSettings)["buffers"]) == "one of: " + ", ".join(BUFFERS)
+
+
+def test_only_diagnostics_look_at_buffers() -> None:
+    one = problem(blobs(24), [range(24)], **SETTINGS)
+    row = play_round(one, Watching(one, lambda result: result), start(one)).row
+    assert "buffers" not in row
+    assert "forgotten" not in row["clients"][0]

@@ -1,0 +1,55 @@
+"""Objects on their way to another process: packed as bytes, and one clear line where a worker could not have them."""
+
+import pickle
+from io import BytesIO
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import Parameter
+
+from ecgr.errors import ConfigError
+
+ADVICE = "define it at the top level of a module that can be imported, or use workers=1"
+
+
+class _Pickler(pickle.Pickler):
+    """Tensors travel as their bytes: torch's own way through a pipe opens a file descriptor for each."""
+
+    def reducer_override(self, value: Any) -> Any:
+        if isinstance(value, Parameter):
+            return _parameter, (value.data, value.requires_grad)
+        if isinstance(value, Tensor) and type(value) is Tensor:
+            return torch.from_numpy, (value.detach().cpu().numpy(),)
+        return NotImplemented
+
+
+def _parameter(data: Tensor, requires_grad: bool) -> Parameter:
+    return Parameter(data, requires_grad=requires_grad)
+
+
+def pack(value: Any) -> bytes:
+    """``value`` as bytes."""
+    buffer = BytesIO()
+    _Pickler(buffer, protocol=5).dump(value)
+    return buffer.getvalue()
+
+
+def pack_for_workers(what: str, value: Any) -> bytes:
+    """``value`` as bytes, or a `ConfigError` that says what cannot go to a worker process and what to do."""
+    try:
+        return pack(value)
+    except (pickle.PicklingError, AttributeError, TypeError) as error:
+        raise ConfigError(f"{what}: cannot be sent to a worker process ({_line(error)}); {ADVICE}") from None
+
+
+def unpack(content: bytes) -> Any:
+    """What was packed; a `ConfigError` where this process cannot import what it is made of."""
+    try:
+        return pickle.loads(content)
+    except (AttributeError, ImportError) as error:
+        raise ConfigError(f"a worker process cannot import what it needs ({_line(error)}); {ADVICE}") from None
+
+
+def _line(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]
