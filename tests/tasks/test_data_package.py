@@ -12,7 +12,8 @@ from ecgr.tasks.partitioners import PARTITIONERS
 
 
 def test_the_tables_hold_every_name_of_the_contract() -> None:
-    assert list(DATASETS) == ["digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "image_folder", "lc25000"]
+    images = ["digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "image_folder", "lc25000"]
+    assert list(DATASETS) == [*images, "arrays", "csv", "text", "heart_disease", "shakespeare"]
     assert list(PARTITIONERS) == ["iid", "dirichlet", "shards", "quantity", "groups"]
 
 

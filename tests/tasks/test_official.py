@@ -86,6 +86,6 @@ def test_the_table_is_complete() -> None:
         for download in official.downloads:
             assert re.fullmatch("[0-9a-f]{64}", download.sha256)
             assert all(url.startswith("http") and url.endswith(download.file) for url in download.mirrors)
-            assert len(download.mirrors) > 1
-        assert {file.removesuffix(".gz") for file in official.files} >= set(official.content)
-    assert set(OFFICIAL) == {"mnist", "fashion_mnist", "cifar10", "cifar100"}
+        if official.downloads:
+            assert {file.removesuffix(".gz") for file in official.files} >= set(official.content)
+    assert set(OFFICIAL) == {"mnist", "fashion_mnist", "cifar10", "cifar100", "heart_disease", "shakespeare"}

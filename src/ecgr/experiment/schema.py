@@ -18,6 +18,7 @@ GIVEN_BY_DATA = frozenset({"channels", "classes", "features", "outputs", "vocabu
 """A model's arguments that come from the data set, not from the config."""
 
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_LIST_NAMES = {int: "whole numbers", float: "numbers", str: "texts"}
 _BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
 
 
@@ -26,7 +27,7 @@ def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
 
     >>> from ecgr.tasks.models import cnn
     >>> list(parameters_of(cnn))
-    ['width']
+    ['width', 'norm']
     """
     declared = getattr(component, "__pydantic_fields__", None)
     if declared is not None:
@@ -72,16 +73,26 @@ def describe(field: FieldInfo) -> str:
     >>> from ecgr.core.regulators import ECGR
     >>> describe(parameters_of(ECGR)["beta"])
     'a number, at least 0, at most 1'
+    >>> from ecgr.tasks.models import mlp
+    >>> describe(parameters_of(mlp)["hidden"])
+    'a list of whole numbers, at least 1'
     """
     annotation: Any = field.annotation
     options = [a for a in get_args(annotation) if a is not type(None)] if _is_optional(annotation) else [annotation]
     words, metadata = [], list(field.metadata)
+
+    def bare(option: Any) -> Any:
+        """A type without its bounds, which are set aside."""
+        if not hasattr(option, "__metadata__"):
+            return option
+        metadata.extend(bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry]))
+        return get_args(option)[0]
+
     for option in options:
-        inner = option
-        if hasattr(option, "__metadata__"):
-            inner = get_args(option)[0]
-            metadata += [bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry])]
-        if get_origin(inner) is Literal:
+        inner = bare(option)
+        if get_origin(inner) is tuple:
+            words.append(f"a list of {_LIST_NAMES[bare(get_args(inner)[0])]}")
+        elif get_origin(inner) is Literal:
             words.append("one of: " + ", ".join(str(choice).lower() for choice in get_args(inner)))
         else:
             words.append(_TYPE_NAMES.get(inner, str(inner)))

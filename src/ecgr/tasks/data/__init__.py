@@ -1,12 +1,17 @@
 """Data sets, read and checked once. Needs numpy, not torch."""
 
 from ecgr.tables import Table
+from ecgr.tasks.data.array_files import Arrays
 from ecgr.tasks.data.cifar import Cifar10, Cifar100
+from ecgr.tasks.data.csv_files import Csv
 from ecgr.tasks.data.dataset import Dataset, DatasetSource, image_dataset, strata, stratified
 from ecgr.tasks.data.digits import Digits
+from ecgr.tasks.data.heart_disease import HeartDisease
 from ecgr.tasks.data.idx import FashionMnist, Mnist
 from ecgr.tasks.data.image_folder import ImageFolder
 from ecgr.tasks.data.lc25000 import LC25000
+from ecgr.tasks.data.shakespeare import Shakespeare
+from ecgr.tasks.data.text_files import Text
 
 DATASETS: Table[DatasetSource] = Table(
     "data set",
@@ -19,20 +24,30 @@ DATASETS: Table[DatasetSource] = Table(
         "cifar100": Cifar100,
         "image_folder": ImageFolder,
         "lc25000": LC25000,
+        "arrays": Arrays,
+        "csv": Csv,
+        "text": Text,
+        "heart_disease": HeartDisease,
+        "shakespeare": Shakespeare,
     },
 )
 
 __all__ = [
     "DATASETS",
     "LC25000",
+    "Arrays",
     "Cifar10",
     "Cifar100",
+    "Csv",
     "Dataset",
     "DatasetSource",
     "Digits",
     "FashionMnist",
+    "HeartDisease",
     "ImageFolder",
     "Mnist",
+    "Shakespeare",
+    "Text",
     "image_dataset",
     "strata",
     "stratified",

@@ -2,7 +2,8 @@
 
 Content hashes are of the unpacked file, so that a .gz packed again is still official; download hashes are of the
 archive as it is served. They are the ones in public use: torchvision's MD5 of CIFAR-100's batches, and for the others
-values on which independent public projects agree.
+values on which independent public projects agree. Those of heart disease are of files with a header line (X1 to X14)
+and -9 for what is missing, which hold the values of UCI's processed files.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,16 +30,16 @@ class OfficialSet:
     """What is known of a data set as its authors give it out.
 
     Attributes:
-        train: number of training images.
-        test: number of test images.
+        train: number of training images; 0 where the set is not split by its authors.
+        test: number of test images, likewise.
         content: hash of each data file's content, "sha256:…" or "md5:…", by file name.
         folder: where `fetch` puts the files, below the data folder.
         downloads: what `fetch` gets: the files themselves, or archives of them.
         members: files of ``folder`` that an archive must bring; empty where the downloads are the files.
     """
 
-    train: int
-    test: int
+    train: int = 0
+    test: int = 0
     content: Mapping[str, str] = field(default_factory=dict)
     folder: str = ""
     downloads: tuple[Download, ...] = ()
@@ -94,6 +95,21 @@ def assess(name: str, official: OfficialSet, digests: Mapping[str, Digest], trai
     return Report(name, "official", ("official: every file has the official content",), counts)
 
 
+def assess_files(name: str, official: OfficialSet, hashes: Mapping[str, str], counts: Mapping[str, int]) -> Report:
+    """Compare a set that its authors do not split, by the SHA-256 of its files.
+
+    >>> assess_files("x", OfficialSet(content={"a": "sha256:1", "b": "sha256:2"}), {"a": "1"}, {}).details
+    ('reduced: 1 of 2 files: a',)
+    """
+    other = sorted(file for file, found in hashes.items() if official.content.get(file) != f"sha256:{found}")
+    if other:
+        return Report(name, "whole", (f"whole: other bytes than the known file in {_listed(other)}",), counts)
+    if len(hashes) < len(official.content):
+        detail = f"reduced: {len(hashes)} of {len(official.content)} files: {_listed(hashes)}"
+        return Report(name, "reduced", (detail,), counts)
+    return Report(name, "official", ("official: every file has the known content",), counts)
+
+
 def _listed(names: Iterable[str]) -> str:
     return ", ".join(names)
 
@@ -110,6 +126,8 @@ def _cifar(archive: str, sha256: str, folder: str, content: Mapping[str, str], m
     mirrors = (f"https://www.cs.toronto.edu/~kriz/{archive}", f"https://cave.cs.toronto.edu/kriz/{archive}")
     return OfficialSet(50_000, 10_000, content, folder, (Download(archive, sha256, mirrors),), (*content, meta))
 
+
+TINY_SHAKESPEARE = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
 
 OFFICIAL: Mapping[str, OfficialSet] = {
     "mnist": _idx(
@@ -173,5 +191,25 @@ OFFICIAL: Mapping[str, OfficialSet] = {
             "test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc",
         },
         meta="meta",
+    ),
+    "heart_disease": OfficialSet(
+        content={
+            "processed.cleveland.data": "sha256:a8a74af09afc967d70c5564d46f2211aedddb00e0498ff1ebf91b0de03b729aa",
+            "processed.hungarian.data": "sha256:753e06f36272bcd2b7d8366f3414682e7b5c1d731c4a7957d1a4da67c822633b",
+            "processed.switzerland.data": "sha256:eff77adf92b1cb7c01de5e4a8051734b8d368463d16ce591ca51fca79191f6e2",
+            "processed.va.data": "sha256:3b4d4e3eb2d460196afcf21778b62e63dde0986fcfdb52004fce2620cc8e7f58",
+        },
+        folder="heart-disease",
+    ),
+    "shakespeare": OfficialSet(
+        content={"input.txt": f"sha256:{TINY_SHAKESPEARE}"},
+        folder="tiny-shakespeare",
+        downloads=(
+            Download(
+                "input.txt",
+                TINY_SHAKESPEARE,
+                ("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/input.txt",),
+            ),
+        ),
     ),
 }

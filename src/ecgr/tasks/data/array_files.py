@@ -1,0 +1,231 @@
+"""Arrays in files: ``inputs``, ``targets`` and, where samples have clients, ``clients``; .npz or .safetensors.
+
+Nothing is unpickled: an array of objects is refused.
+"""
+
+import zipfile
+import zlib
+from collections.abc import Callable, Mapping
+from hashlib import file_digest
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecgr.component import component
+from ecgr.errors import ConfigError, DataError
+from ecgr.tasks.data.csv_files import SplitSeed
+from ecgr.tasks.data.dataset import Dataset
+from ecgr.tasks.data.image_folder import Share
+from ecgr.tasks.data.official import Report
+from ecgr.tasks.data.preparation import holdout
+from ecgr.tasks.data.targets import Kind, array_targets
+from ecgr.tasks.samples import Samples, map_arrays
+
+Array = NDArray[Any]
+MOST_BYTES = 16 << 30
+PARTS = ("inputs", "targets", "clients")
+
+
+@component
+class Arrays:
+    """Your own arrays: a .npz or .safetensors file, or a folder with a train and a test file of that kind.
+
+    A file holds ``inputs`` (or several: ``inputs.tokens``, ``inputs.mask``), ``targets`` and, optionally, ``clients``;
+    one that holds ``test_inputs``, ``test_targets``, … as well needs no split.
+    """
+
+    root: str | None = None
+    kind: Kind = "auto"
+    test_share: Share = 0.2
+    split_seed: SplitSeed = 0
+
+    def folder(self) -> Path:
+        """The file, or the folder of the two files."""
+        if self.root is None:
+            raise ConfigError("data.root: arrays needs a .npz or .safetensors file, or a folder with train and test")
+        path = Path(self.root).expanduser()
+        if not path.exists():
+            raise DataError(f"arrays: {path} is not there; set data.root to a .npz or .safetensors file")
+        return path
+
+    def load(self) -> Dataset:
+        """Read and check the arrays, and split them where they are not split."""
+        path = self.folder()
+        files = [_half_file(path, half) for half in ("train", "test")] if path.is_dir() else [path]
+        train, test = self._halves(path, [read_arrays(file) for file in files])
+        return array_dataset(str(path), train, test, self.kind, {file.name: _sha256(file) for file in files})
+
+    def assess(self) -> Report:
+        """Read all arrays."""
+        dataset = self.load()
+        counts = {"train": len(dataset.train), "test": len(dataset.test)}
+        return Report("arrays", "whole", ("whole: every array could be read",), counts)
+
+    def _halves(self, path: Path, found: list[dict[str, Array]]) -> tuple[Samples, Samples]:
+        """Training and test samples: of two files, of one that has both, or split."""
+        train = {name: array for name, array in found[0].items() if not name.startswith("test_")}
+        test = (
+            found[1] if len(found) > 1 else {k.removeprefix("test_"): v for k, v in found[0].items() if k not in train}
+        )
+        if test:
+            return samples_of(f"{path}: train", train), samples_of(f"{path}: test", test)
+        return self._split(path, samples_of(str(path), train))
+
+    def _split(self, path: Path, samples: Samples) -> tuple[Samples, Samples]:
+        clients = samples.groups if samples.groups is not None else np.full(len(samples), "")
+        test = holdout(clients, samples.targets, self.test_share, self.split_seed)
+        if not test.any():
+            raise DataError(f"{path}: {len(samples)} samples are too few to split; see data.test_share")
+        return samples.take(np.flatnonzero(~test)), samples.take(np.flatnonzero(test))
+
+
+def array_dataset(where: str, train: Samples, test: Samples, kind: Kind, files: Mapping[str, str]) -> Dataset:
+    """A data set of arrays: what they are follows from their dtypes and shapes."""
+    shape = _input_shape(where, train, test)
+    images = "channels" in shape
+    both = np.concatenate([train.targets, test.targets])
+    targets = array_targets(where, both, "classes" if images and kind == "auto" else kind)
+    bytes_ = images and train.inputs.dtype == np.uint8
+    mean, std = _pixel_scale(train.inputs) if bytes_ else ((), ())
+    prepare: Callable[[Array], Array] = np.asarray if bytes_ else _as_model_input
+
+    def half(samples: Samples, values: Array) -> Samples:
+        return Samples(map_arrays(prepare, samples.inputs), values, samples.groups)
+
+    return Dataset(
+        train=half(train, targets.values[: len(train)]),
+        test=half(test, targets.values[len(train) :]),
+        shape={**shape, **targets.shape},
+        loss=targets.loss,
+        metrics=targets.metrics,
+        classes=targets.classes,
+        mean=mean,
+        std=std,
+        files=files,
+    )
+
+
+def samples_of(where: str, arrays: Mapping[str, Array]) -> Samples:
+    """The samples that a file's arrays are."""
+    for name in arrays:
+        if name.partition(".")[0] not in PARTS:
+            raise DataError(f"{where} has an array {name!r}; there may be: {', '.join(PARTS)}, test_inputs, …")
+    several = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith("inputs.")}
+    for part, there in (("inputs", several or "inputs" in arrays), ("targets", "targets" in arrays)):
+        if not there:
+            raise DataError(f"{where} has no array {part!r}; it has: {', '.join(arrays) or 'nothing'}")
+    rows = {name: array.shape[:1] for name, array in arrays.items()}
+    for name, length in rows.items():
+        if not length or length != rows["targets"]:
+            raise DataError(f"{where}: {name} has shape {arrays[name].shape}, targets {arrays['targets'].shape}")
+    if not len(arrays["targets"]):
+        raise DataError(f"{where}: there is not a single sample")
+    return Samples(several or arrays["inputs"], arrays["targets"], arrays.get("clients"))
+
+
+def read_arrays(path: Path) -> dict[str, Array]:
+    """The arrays of a file, every number finite."""
+    if path.suffix not in READERS:
+        raise DataError(f"{path}: is neither {' nor '.join(READERS)}; save it with numpy.savez")
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes")
+        arrays = READERS[path.suffix](path)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    for name, array in arrays.items():
+        _check(path, name, array)
+    return arrays
+
+
+def _read_npz(path: Path) -> dict[str, Array]:
+    try:
+        with zipfile.ZipFile(path) as packed:
+            if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:
+                raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes unpacked")
+        with np.load(path, allow_pickle=False) as opened:
+            return {name: _member(path, opened, name) for name in opened.files}
+    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
+        raise DataError(f"{path}: is not a whole .npz file ({str(error)[:80]}); save it again") from None
+
+
+def _member(path: Path, opened: Mapping[str, Array], name: str) -> Array:
+    try:
+        array = opened[name]
+    except (ValueError, TypeError, SyntaxError) as error:
+        why = "holds Python objects, which are not read" if "Object" in str(error) else "is damaged"
+        raise DataError(f"{path}: {name} {why}; save it as an array of numbers") from None
+    if not isinstance(array, np.ndarray):
+        raise DataError(f"{path}: {name} is not an array")
+    return array
+
+
+def _read_safetensors(path: Path) -> dict[str, Array]:
+    from safetensors import SafetensorError  # needed for these files only
+    from safetensors.numpy import load_file  # likewise
+
+    try:
+        loaded: dict[str, Array] = load_file(path)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{path}: is not a whole .safetensors file ({str(error)[:80]}); save it again") from None
+    return loaded
+
+
+READERS: Mapping[str, Callable[[Path], dict[str, Array]]] = {".npz": _read_npz, ".safetensors": _read_safetensors}
+
+
+def _check(path: Path, name: str, array: Array) -> None:
+    allowed = "biufUS" if name.endswith("clients") else "biuf"
+    if array.dtype.kind not in allowed or array.dtype.names:
+        raise DataError(f"{path}: {name} is of dtype {array.dtype}; give numbers")
+    if array.ndim == 0:
+        raise DataError(f"{path}: {name} is a single value; give one row for each sample")
+    if array.dtype.kind == "f" and not np.isfinite(array).all():
+        place = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
+        raise DataError(f"{path}: {name}[{', '.join(map(str, place))}] is {array[place]}; give finite numbers")
+
+
+def _half_file(folder: Path, half: str) -> Path:
+    for suffix in READERS:
+        if (folder / f"{half}{suffix}").is_file():
+            return folder / f"{half}{suffix}"
+    raise DataError(f"arrays: no {half}.npz or {half}.safetensors in {folder}; or name one file in data.root")
+
+
+def _input_shape(where: str, train: Samples, test: Samples) -> dict[str, int]:
+    """What a model must know of the inputs: of (N, C, H, W) the channels, of whole (N, L) the tokens, else features."""
+    inputs, tested = (s.inputs.get("tokens") if isinstance(s.inputs, dict) else s.inputs for s in (train, test))
+    if inputs is None or tested is None:
+        raise DataError(f"{where}: several inputs are tokens and what goes with them: inputs.tokens, inputs.mask")
+    if inputs.shape[1:] != tested.shape[1:]:
+        raise DataError(f"{where}: inputs of shape {inputs.shape} to train on, {tested.shape} to test on")
+    if inputs.ndim == 4:
+        return {"channels": inputs.shape[1]}
+    if inputs.dtype.kind in "iu" and inputs.ndim == 2:
+        for array in (inputs, tested):
+            if array.min() < 0:
+                row, column = np.argwhere(array < 0)[0]
+                raise DataError(f"{where}: inputs[{row}, {column}] is {array[row, column]}; tokens count from 0")
+        return {"vocabulary": int(max(inputs.max(), tested.max())) + 1, "length": inputs.shape[1]}
+    return {"features": int(np.prod(inputs.shape[1:]))}
+
+
+def _as_model_input(array: Array) -> Array:
+    """Floats as a model's float32; whole numbers as they are."""
+    return array.astype(np.float32) if array.dtype.kind == "f" else array
+
+
+def _pixel_scale(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and deviation of each channel, of pixels scaled to [0, 1]."""
+    counts = np.stack([np.bincount(images[:, channel].ravel(), minlength=256) for channel in range(images.shape[1])])
+    values = np.arange(256) / 255
+    mean = counts @ values / counts.sum(axis=1)
+    std = np.sqrt(np.maximum(counts @ values**2 / counts.sum(axis=1) - mean**2, 0))
+    return tuple(mean.tolist()), tuple(np.where(std > 0, std, 1.0).tolist())
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return file_digest(file, "sha256").hexdigest()

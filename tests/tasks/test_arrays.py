@@ -1,0 +1,170 @@
+"""Arrays in files: what they are follows from dtypes and shapes; nothing is unpickled; what is wrong in one line."""
+
+import pickle
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from safetensors.numpy import save_file
+
+from ecgr.errors import ConfigError, DataError
+from ecgr.tasks.data import Arrays
+
+RNG = np.random.default_rng(0)
+X = RNG.normal(size=(20, 3))
+SITES = np.repeat(["north", "south"], 10)
+
+
+def save(path: Path, **arrays: Any) -> str:
+    path.parent.mkdir(exist_ok=True)
+    if path.suffix == ".safetensors":
+        save_file({name.replace("__", "."): array for name, array in arrays.items()}, path)
+    else:
+        np.savez(path, **{name.replace("__", "."): array for name, array in arrays.items()})
+    return str(path)
+
+
+KINDS: dict[str, tuple[Any, str, str, dict[str, int]]] = {
+    "binary": (np.arange(20) % 2, "auto", "bce", {"outputs": 1}),
+    "bool": (np.arange(20) % 2 == 0, "auto", "bce", {"outputs": 1}),
+    "two-classes": (np.arange(20) % 2, "classes", "cross_entropy", {"classes": 2}),
+    "classes": (np.arange(20) % 3, "auto", "cross_entropy", {"classes": 3}),
+    "numbers": (X[:, 0], "auto", "mse", {"outputs": 1}),
+    "several-numbers": (X[:, :2], "auto", "mse", {"outputs": 2}),
+    "labels": ((X > 0).astype(np.uint8), "auto", "bce", {"outputs": 3}),
+    "column": (np.arange(20)[:, None] % 3, "auto", "cross_entropy", {"classes": 3}),
+}
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+@pytest.mark.parametrize(("targets", "kind", "loss", "shape"), KINDS.values(), ids=KINDS.keys())
+def test_the_kind_of_target_follows_from_the_array(
+    tmp_path: Path, suffix: str, targets: Any, kind: Any, loss: str, shape: dict[str, int]
+) -> None:
+    dataset = Arrays(root=save(tmp_path / f"a{suffix}", inputs=X, targets=targets), kind=kind).load()
+    assert dataset.loss == loss
+    assert dataset.shape == {"features": 3, **shape}
+    assert (len(dataset.train), len(dataset.test)) == (16, 4)
+    assert dataset.train.inputs.dtype == np.float32
+    assert dataset.train.groups is None
+
+
+def test_clients_may_be_names_or_numbers(tmp_path: Path) -> None:
+    names = Arrays(root=save(tmp_path / "a.npz", inputs=X, targets=X[:, 0], clients=SITES)).load()
+    assert sorted(set(names.train.groups)) == sorted(set(names.test.groups)) == ["north", "south"]
+    numbers = Arrays(root=save(tmp_path / "a.safetensors", inputs=X, targets=X[:, 0], clients=np.arange(20) % 2)).load()
+    assert sorted(set(numbers.train.groups)) == ["0", "1"]
+
+
+def test_what_inputs_are_follows_from_the_array(tmp_path: Path) -> None:
+    classes = np.arange(20) % 3
+    pictures = RNG.integers(0, 256, size=(20, 3, 8, 8), dtype=np.uint8)
+    images = Arrays(root=save(tmp_path / "images.npz", inputs=pictures, targets=classes)).load()
+    assert images.shape == {"channels": 3, "classes": 3}
+    scaled = images.train.inputs / 255
+    np.testing.assert_allclose(images.mean, scaled.mean(axis=(0, 2, 3)))
+    np.testing.assert_allclose(images.std, scaled.std(axis=(0, 2, 3)))
+    tokens = RNG.integers(0, 50, size=(20, 7))
+    tokens[0, 0] = 49
+    text = Arrays(root=save(tmp_path / "text.npz", inputs=tokens, targets=classes)).load()
+    assert text.shape == {"vocabulary": 50, "length": 7, "classes": 3}
+    masked = Arrays(
+        root=save(tmp_path / "masked.npz", inputs__tokens=tokens, inputs__mask=tokens > 3, targets=classes)
+    ).load()
+    assert masked.shape == text.shape
+    np.testing.assert_array_equal(masked.train.inputs["mask"], masked.train.inputs["tokens"] > 3)
+
+
+def test_a_split_that_is_there_is_kept(tmp_path: Path) -> None:
+    y = np.arange(20) % 4
+    both = save(tmp_path / "both.npz", inputs=X, targets=y, clients=SITES, test_inputs=X[:2], test_targets=y[:2])
+    save(tmp_path / "d" / "train.npz", inputs=X, targets=y, clients=SITES)
+    save(tmp_path / "d" / "test.safetensors", inputs=X[:2], targets=y[:2])
+    for root in (both, str(tmp_path / "d")):
+        source = Arrays(root=root)
+        dataset = source.load()
+        assert (len(dataset.train), len(dataset.test)) == (20, 2)
+        assert dataset.shape == {"features": 3, "classes": 4}
+        assert dataset.test.groups is None
+        assert source.assess().counts == {"train": 20, "test": 2}
+
+
+Y = np.arange(20) % 2
+NAN = np.where(np.arange(60).reshape(20, 3) == 7, np.nan, 0.0)
+BAD: dict[str, tuple[dict[str, Any], str]] = {
+    "no-targets": ({"inputs": X}, "has no array 'targets'; it has: inputs"),
+    "no-inputs": ({"targets": Y}, "has no array 'inputs'"),
+    "unknown": ({"inputs": X, "targets": Y, "weights": Y}, "has an array 'weights'"),
+    "lengths": ({"inputs": X, "targets": Y[:19]}, "inputs has shape (20, 3), targets (19,)"),
+    "empty": ({"inputs": X[:0], "targets": Y[:0]}, "there is not a single sample"),
+    "single": ({"inputs": np.float64(1), "targets": Y}, "inputs is a single value"),
+    "nan": ({"inputs": NAN, "targets": Y}, "inputs[2, 1] is nan"),
+    "text": ({"inputs": np.full((20, 3), "a"), "targets": Y}, "inputs is of dtype <U1; give numbers"),
+    "complex": ({"inputs": X * 1j, "targets": Y}, "inputs is of dtype complex128"),
+    "negative": ({"inputs": X, "targets": Y - 3}, "targets[0] is -3; classes are whole numbers from 0"),
+    "labels": ({"inputs": X, "targets": np.stack([Y, Y + 1], axis=1)}, "is 2; yes is 1, no is 0"),
+    "tokens": ({"inputs": np.full((20, 3), -1), "targets": Y}, "inputs[0, 0] is -1; tokens count from 0"),
+    "few": ({"inputs": X[:2], "targets": Y[:2]}, "2 samples are too few to split"),
+    "widths": (
+        {"inputs": X, "targets": Y, "test_inputs": X[:, :2], "test_targets": Y},
+        "inputs of shape (20, 3) to train on, (20, 2) to test on",
+    ),
+    "parts": ({"inputs.a": X, "inputs.b": X, "targets": Y}, "inputs.tokens, inputs.mask"),
+}
+
+
+@pytest.mark.parametrize(("arrays", "says"), BAD.values(), ids=BAD.keys())
+def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, arrays: dict[str, Any], says: str) -> None:
+    np.savez(tmp_path / "bad.npz", **arrays)
+    with pytest.raises(DataError) as caught:
+        Arrays(root=str(tmp_path / "bad.npz")).load()
+    assert says in str(caught.value)
+    assert "bad.npz" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_objects_are_not_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "objects.npz", inputs=np.array([[1], [None]], dtype=object), targets=np.arange(2))
+    with pytest.raises(DataError, match="inputs holds Python objects, which are not read"):
+        Arrays(root=str(tmp_path / "objects.npz")).load()
+
+
+def test_damaged_files_are_refused(tmp_path: Path) -> None:
+    whole = Path(save(tmp_path / "a.npz", inputs=X, targets=Y)).read_bytes()
+    for name, content in {
+        "cut.npz": whole[: len(whole) // 2],
+        "text.npz": b"x,y\n1,2\n",
+        "pickle.npz": pickle.dumps([1, 2]),
+        "cut.safetensors": Path(save(tmp_path / "a.safetensors", inputs=X, targets=Y)).read_bytes()[:-9],
+        "text.safetensors": b"hello",
+    }.items():
+        (tmp_path / name).write_bytes(content)
+        with pytest.raises(DataError, match=f"{name}: is not a whole"):
+            Arrays(root=str(tmp_path / name)).load()
+    flipped = bytearray(whole)
+    flipped[200] ^= 0xFF
+    (tmp_path / "flipped.npz").write_bytes(flipped)
+    with pytest.raises(DataError, match=r"flipped\.npz"):
+        Arrays(root=str(tmp_path / "flipped.npz")).load()
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ecgr.tasks.data.array_files.MOST_BYTES", 1 << 20)
+    with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as packed:
+        packed.writestr("inputs.npy", b"\0" * (2 << 20))
+    with pytest.raises(DataError, match="has more than 1,048,576 bytes unpacked"):
+        Arrays(root=str(tmp_path / "bomb.npz")).load()
+
+
+def test_places_that_are_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.root: arrays needs"):
+        Arrays().load()
+    with pytest.raises(DataError, match="is not there"):
+        Arrays(root=str(tmp_path / "none.npz")).load()
+    with pytest.raises(DataError, match=r"no train\.npz or train\.safetensors"):
+        Arrays(root=str(tmp_path)).load()
+    (tmp_path / "a.pkl").write_bytes(pickle.dumps(1))
+    with pytest.raises(DataError, match=r"a\.pkl: is neither \.npz nor \.safetensors"):
+        Arrays(root=str(tmp_path / "a.pkl")).load()
