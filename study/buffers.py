@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from ecgr.analysis.arms import Run
+from ecgr.analysis.collect import Run
 from study.labels import labels, significant
 
 LAST = 5

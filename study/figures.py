@@ -64,7 +64,7 @@ def accuracy(main: Compared) -> Draw:
 def _curve(ax: Axes, runs: Sequence[RunSummary], colour: str, label: str) -> None:
     if not runs:
         return
-    shares = 100 * np.array([run.accuracy for run in runs])
+    shares = 100 * np.array([run.values for run in runs], dtype=float)
     rounds = np.arange(1, shares.shape[1] + 1)
     ax.fill_between(rounds, shares.min(axis=0), shares.max(axis=0), color=colour, alpha=0.15, linewidth=0)
     ax.plot(rounds, shares.mean(axis=0), color=colour, linestyle="--" if label == "plain" else "-", label=label)

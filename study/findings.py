@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ecgr.analysis.arms import Run, read_runs
+from ecgr.analysis.collect import Run, read_runs
 from ecgr.errors import DataError
 from ecgr.runs.record import RunRecord
 from study.buffers import buffers

@@ -5,8 +5,8 @@ from collections.abc import Collection, Mapping, Sequence
 from textwrap import wrap
 from typing import Any
 
-from ecgr.analysis.arms import Run
-from ecgr.analysis.collect import flat, varying_keys
+from ecgr.analysis.collect import Run
+from ecgr.analysis.labels import flat, varying_keys
 from ecgr.report.visible import visible
 
 Entry = Mapping[str, Any]

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
-from ecgr.analysis.arms import Run
+from ecgr.analysis.collect import Run
 from ecgr.simulation.kept import Kept
 from study.labels import labels, significant
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from ecgr.analysis.arms import Run
-from ecgr.analysis.collect import flat
+from ecgr.analysis.collect import Run
+from ecgr.analysis.labels import flat
 from study.labels import labels, significant
 
 QUANTILES = (5, 25, 50, 75, 95)

@@ -13,7 +13,7 @@ import pytest
 
 import ecgr
 from ecgr.errors import ConfigError, DataError
-from ecgr.report.presentation import sentence
+from ecgr.report.sentences import sentence
 from ecgr.runs.paired import seed_list
 from ecgr.runs.record import RunRecord
 from support.runs import write_run

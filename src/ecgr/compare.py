@@ -23,8 +23,9 @@ from ecgr.errors import ConfigError, EnvironmentFault, with_code
 from ecgr.experiment.config import Experiment, presets
 from ecgr.files import write_atomically
 from ecgr.report.page.html import write_report
-from ecgr.report.presentation import sentence, to_csv, to_table
+from ecgr.report.presentation import to_csv, to_table
 from ecgr.report.presentation import to_json as comparison_json
+from ecgr.report.sentences import sentence
 from ecgr.runs.paired import SEEDS, paired, seed_list
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.sweep import Planned, execute, plan

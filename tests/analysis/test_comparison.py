@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ecgr.analysis.comparison import Estimate, Pair, compare, judge
-from ecgr.analysis.metrics import METRICS, PRIMARY, RunSummary, target_accuracy
+from ecgr.analysis.metrics import METRICS, PRIMARY, RunSummary, target_value
 from ecgr.analysis.statistics import holm, pairs_needed
 from ecgr.errors import ConfigError
 
@@ -39,7 +39,7 @@ class TestMetrics:
         "fedavg",
         "none",
         seed=0,
-        accuracy=(0.1, 0.3, 0.8, 0.6, 0.6, 0.7, 0.5),
+        values=(0.1, 0.3, 0.8, 0.6, 0.6, 0.7, 0.5),
         worst_client=(0.0, 0.0, None, 0.2, None, 0.4, 0.3),
     )
 
@@ -69,13 +69,13 @@ class TestMetrics:
     @given(st.lists(st.lists(st.floats(0, 1), min_size=7, max_size=7), min_size=1, max_size=5))
     def test_every_baseline_run_reaches_the_target(self, curves: list[list[float]]) -> None:
         runs = [RunSummary("fedavg", "none", seed, tuple(curve)) for seed, curve in enumerate(curves)]
-        target = target_accuracy(runs)
+        target = target_value(runs)
         assert all(METRICS["rounds_to_target"].measure(run, target) is not None for run in runs)
 
-    @pytest.mark.parametrize("accuracy", [(50.0,), (-0.1,), (float("nan"),)])
-    def test_an_accuracy_that_is_no_share_is_refused_with_the_run_named(self, accuracy: tuple[float]) -> None:
+    @pytest.mark.parametrize("values", [(50.0,), (-0.1,), (float("nan"),)])
+    def test_an_accuracy_that_is_no_share_is_refused_with_the_run_named(self, values: tuple[float]) -> None:
         with pytest.raises(ConfigError, match="fedavg ecgr seed 3: accuracy"):
-            RunSummary("fedavg", "ecgr", 3, accuracy)
+            RunSummary("fedavg", "ecgr", 3, values)
 
     def test_columns_of_different_length_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="2 rounds, worst_client 1"):
@@ -137,49 +137,76 @@ class TestVerdicts:
 
     def test_better_but_small(self) -> None:
         pair = only_pair(arms([gain / 10 for gain in CLEAR]))
-        assert (pair.verdict, pair.note) == ("better", "smaller than 0.5 points")
+        assert (pair.verdict, pair.note) == ("better", "smaller than 0.50 points")
 
-    def test_five_seeds_cannot_show_a_difference_and_the_note_says_why(self) -> None:
-        pair = only_pair(arms(CLEAR[:5]))
-        assert pair.verdict == "no difference shown"
+    @pytest.mark.parametrize("gain", [0.2, 0.01, 0.0001])
+    def test_five_seeds_are_too_few_however_large_the_gain(self, gain: float) -> None:
+        pair = only_pair(arms([gain + seed / 1e6 for seed in range(5)]))
+        assert pair.verdict == "too few seeds"
         assert pair.exploratory
+        assert pair.primary.p_least == 0.0625
         assert pair.note == (
-            "the interval excludes zero, but 5 seeds cannot reach p < 0.05 (smallest possible 0.0625);"
+            "5 seeds cannot show anything among 1 pair, p after Holm being 0.0625 at best; at least 6 are needed;"
             " exploratory: fewer than 10 seeds"
         )
 
-    def test_correction_can_take_the_difference_away(self) -> None:
+    def test_two_seeds_are_never_equivalent(self) -> None:
+        """+0.10 and +0.12 points: the t test would call that within half a point, two seeds cannot."""
+        pair = only_pair(arms([0.0010, 0.0012]))
+        assert pair.primary.p_equivalent is not None
+        assert pair.primary.p_equivalent < 0.05
+        assert pair.verdict == "too few seeds"
+
+    def test_equivalence_needs_as_many_seeds_as_a_difference(self) -> None:
+        small = (0.001, -0.001, 0.0005, -0.0005, 0.0, 0.0002, -0.0003)
+        assert only_pair(arms(small[:5])).verdict == "too few seeds"
+        assert only_pair(arms(small[:6])).verdict == "equivalent"
+        in_three = compare([run for name in ("a", "b", "c") for run in arms(small[:6], name)])
+        assert {pair.verdict for pair in in_three.pairs} == {"too few seeds"}  # 3 * 2/64 > 0.05
+
+    def test_a_larger_family_needs_more_seeds(self) -> None:
         """Six seeds: p = 2/64 = 0.03125 alone, 0.0625 in a family of two."""
         alone = only_pair(arms(CLEAR[:6]))
         comparison = compare([*arms(CLEAR[:6]), *arms(CLEAR[:6], "fedprox")])
         assert alone.verdict == "better"
-        assert {pair.verdict for pair in comparison.pairs} == {"no difference shown"}
-        assert "but p = 0.0625 after Holm over 2 pairs" in comparison.pairs[0].note
+        assert {pair.verdict for pair in comparison.pairs} == {"too few seeds"}
+        assert "at least 7 are needed" in comparison.pairs[0].note
+
+    def test_correction_can_take_the_difference_away(self) -> None:
+        """Eight seeds could decide, 5 * 2/256 < 0.05; one difference against the sign, p = 4/256, does not."""
+        gains = (0.02, 0.018, 0.022, 0.021, 0.019, 0.017, 0.023, -0.001)
+        comparison = compare([run for name in "abcde" for run in arms(gains, name)])
+        assert {pair.verdict for pair in comparison.pairs} == {"not decided"}
+        assert "the interval excludes zero, but p = 0.0781 after Holm over 5 pairs" in comparison.pairs[0].note
 
     def test_one_outlier_of_the_right_sign_is_not_enough(self) -> None:
         """Six gains of one sign have p = 0.03125, but the spread of the last lets the interval include zero."""
         pair = only_pair(arms((0.001, 0.001, 0.001, 0.001, 0.001, 0.1)))
-        assert pair.verdict == "no difference shown"
+        assert pair.verdict == "not decided"
         assert pair.note.startswith("p = 0.0312 after Holm, but the interval includes zero")
 
     def test_equivalent(self) -> None:
         gains = (0.001, -0.001, 0.0005, -0.0005, 0.0) * 2
         assert only_pair(arms(gains)).verdict == "equivalent"
 
-    def test_identical_arms_are_equivalent_without_a_nan(self) -> None:
+    def test_identical_arms_are_named_and_not_equivalent(self) -> None:
         pair = only_pair(arms([0.0] * 10))
-        assert pair.verdict == "equivalent"
+        assert pair.verdict == "not decided"
+        assert pair.note == "identical in every seed, to the bit: what sets the methods apart had no effect"
         assert (pair.primary.dz, pair.primary.p, pair.seeds_needed) == (0.0, 1.0, None)
+
+    def test_a_constant_gain_is_a_gain(self) -> None:
+        assert only_pair(arms([0.02] * 10)).verdict == "better"
 
     def test_undecided(self) -> None:
         pair = only_pair(arms((0.03, -0.03, 0.02, -0.01, 0.01, -0.02, 0.03, -0.01, 0.0, -0.02)))
-        assert (pair.verdict, pair.note) == ("no difference shown", "")
+        assert (pair.verdict, pair.note) == ("not decided", "")
 
     def test_one_pair_is_a_difference_and_no_more(self) -> None:
         pair = only_pair(arms([0.02]))
         assert pair.primary.mean == pytest.approx(0.02)
         assert (pair.primary.interval, pair.primary.p, pair.primary.dz) == (None, None, None)
-        assert (pair.verdict, pair.note) == ("no difference shown", "one pair tells nothing about chance")
+        assert (pair.verdict, pair.note) == ("too few seeds", "one pair tells nothing about chance")
         assert compare(arms([0.02])).family == 0
 
     def test_seeds_needed_is_planned_at_the_corrected_level_and_can_reach_it(self) -> None:
@@ -196,9 +223,9 @@ class TestVerdicts:
         [
             ((0.01, 0.03), 0.049, 0.9, "better"),
             ((-0.03, -0.01), 0.049, 0.9, "worse"),
-            ((0.01, 0.03), 0.05, 0.9, "no difference shown"),
-            ((-0.01, 0.03), 0.01, 0.9, "no difference shown"),
-            ((0.0, 0.03), 0.01, 0.9, "no difference shown"),
+            ((0.01, 0.03), 0.05, 0.9, "not decided"),
+            ((-0.01, 0.03), 0.01, 0.9, "not decided"),
+            ((0.0, 0.03), 0.01, 0.9, "not decided"),
             ((0.001, 0.003), 0.01, 0.01, "better"),
             ((0.001, 0.003), 0.06, 0.01, "equivalent"),
         ],
@@ -206,6 +233,8 @@ class TestVerdicts:
     def test_rule(self, interval: tuple[float, float], p_holm: float, p_equivalent: float, expected: str) -> None:
         estimate = Estimate(mean=sum(interval) / 2, interval=interval, p_holm=p_holm, p_equivalent=p_equivalent)
         assert judge(estimate) == expected
+        swapped = {"better": "worse", "worse": "better"}
+        assert judge(estimate, larger_is_better=False) == swapped.get(expected, expected)
 
 
 class TestPairing:
@@ -222,7 +251,7 @@ class TestPairing:
 
     def test_without_a_baseline_there_is_nothing_to_compare_and_it_says_so(self) -> None:
         pair = only_pair([run for run in arms(CLEAR) if run.regulator != "none"])
-        assert (pair.seeds, pair.target, pair.verdict) == ((), None, "no difference shown")
+        assert (pair.seeds, pair.target, pair.verdict) == ((), None, "too few seeds")
         assert pair.note.startswith("no seed has a finished run on both sides; seeds 0, 1, 3")
 
     def test_runs_without_a_round_yet(self) -> None:

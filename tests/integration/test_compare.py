@@ -26,8 +26,8 @@ def test_compare_ends_with_the_paired_table_and_redoes_only_what_is_missing(tmp_
     command: list[str | Path] = ["compare", "quickstart", "--seeds", "0,1,42", "--out", out, "--workers", "2", *SMALL]
     first = ecgr(*command)
     assert first.returncode == 0, first.stderr
-    assert "fedavg, ecgr" in first.stdout
-    assert "no difference shown" in first.stdout
+    assert "fedavg+ecgr" in first.stdout
+    assert "too few seeds" in first.stdout
     written = json.loads((out / "comparison.json").read_text())
     assert written["pairs"][0]["seeds"] == [0, 1, 42]
     assert len(written["pairs"][0]["metrics"]["last5"]["differences"]) == 3

@@ -17,6 +17,7 @@ import pytest
 
 from ecgr.analysis.collect import find_runs, summarise
 from ecgr.analysis.comparison import compare
+from ecgr.analysis.metrics import method_label
 from ecgr.errors import DataError, EnvironmentFault
 from ecgr.report import presentation
 from ecgr.runs.record import RunRecord
@@ -71,7 +72,7 @@ def page(records: list[RunRecord]) -> Page:
     return Page(page_about(records))
 
 
-@pytest.mark.parametrize(("seeds", "gain", "verdict"), [(10, 0.1, "better"), (3, 0.0, "no difference shown")])
+@pytest.mark.parametrize(("seeds", "gain", "verdict"), [(10, 0.1, "better"), (3, 0.0, "too few seeds")])
 def test_the_answer_is_that_of_the_comparison(tmp_path: Path, seeds: int, gain: float, verdict: str) -> None:
     records = write_comparison_runs(tmp_path, seeds=seeds, gain=gain)
     pair = presentation.to_json(compare(summarise(records)))["pairs"][0]
@@ -224,11 +225,11 @@ def test_an_interrupted_run_is_called_that(tmp_path: Path) -> None:
     told = page([record])
     assert "1 run is interrupted (a, 2 of 6 rounds)" in told.text
     assert "No run is finished, so nothing is compared yet." in told.texts
-    assert "fedavg, ecgr: stands at" in told.text
+    assert "fedavg+ecgr: stands at" in told.text
 
 
 def test_a_run_before_its_first_round(tmp_path: Path) -> None:
-    assert "fedavg, ecgr: no round yet." in page([write_run(tmp_path / "a", rounds=0, planned=6, finished=False)]).texts
+    assert "fedavg+ecgr: no round yet." in page([write_run(tmp_path / "a", rounds=0, planned=6, finished=False)]).texts
 
 
 def test_runs_of_different_data_sets_are_grouped_and_warned_about(tmp_path: Path) -> None:
@@ -254,7 +255,7 @@ def test_files_that_changed_between_runs_are_warned_about(tmp_path: Path) -> Non
 @pytest.mark.parametrize(("regulator", "missing"), [("ecgr", "finished baseline (none)"), ("none", "regulated run")])
 def test_without_a_pair_the_page_says_what_there_is(tmp_path: Path, regulator: str, missing: str) -> None:
     told = page([write_run(tmp_path / "a", regulator=regulator)])
-    assert f"fedavg, {regulator}: ended at" in told.text
+    assert f"{method_label('fedavg', regulator)}: ended at" in told.text
     assert f"There is no {missing} to compare with" in told.text
     assert "Did regulation help?" not in told.text
 

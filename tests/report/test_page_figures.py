@@ -9,8 +9,8 @@ import typer
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
-from ecgr.analysis.arms import group_runs, read_runs
-from ecgr.analysis.collect import find_runs
+from ecgr.analysis.arms import group_runs
+from ecgr.analysis.collect import find_runs, read_runs
 from ecgr.cli.reporting import figures_command, report_command
 from ecgr.errors import DataError
 from ecgr.report.figures.panels import ablations, curve_panels

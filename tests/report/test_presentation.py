@@ -13,14 +13,9 @@ from rich.table import Table
 
 from ecgr.analysis.comparison import Comparison, Estimate, Pair, compare
 from ecgr.analysis.metrics import METRICS, PRIMARY, RunSummary
-from ecgr.report.presentation import (
-    CSV_COLUMNS,
-    sentence,
-    to_csv,
-    to_json,
-    to_secondary_table,
-    to_table,
-)
+from ecgr.analysis.quantities import Quantity
+from ecgr.report.presentation import CSV_COLUMNS, to_csv, to_json, to_secondary_table, to_table
+from ecgr.report.sentences import answer, details, sentence
 
 GAINS = {
     "fedavg": (0.010, 0.012, 0.009, 0.011, 0.008, 0.013, 0.010, 0.012, 0.007, 0.011),
@@ -53,7 +48,11 @@ def printed(table: Table, width: int = 100) -> str:
 
 
 def pair_of(estimate: Estimate, seeds: int = 10) -> Pair:
-    return Pair("", "fedavg", "ecgr", "none", tuple(range(seeds)), {}, None, {PRIMARY: estimate})
+    return Pair(
+        *("", "fedavg", "ecgr", "none", tuple(range(seeds)), {}, None, {PRIMARY: estimate}),
+        method="fedavg+ecgr",
+        baseline_method="fedavg",
+    )
 
 
 class TestJson:
@@ -64,19 +63,21 @@ class TestJson:
     def test_keys_are_stable(self, comparison: Comparison) -> None:
         written = to_json(comparison)
         assert set(written) == {
-            *("baseline", "primary", "level", "alpha", "power", "margin", "headline_seeds", "family"),
-            *("metrics", "pairs"),
+            *("baseline", "by", "answer", "primary", "metric", "level", "alpha", "power", "margin", "headline_seeds"),
+            *("family", "design", "metrics", "pairs", "length_curves"),
         }
         for pair in written["pairs"]:
             assert set(pair) == {
                 *("setting", "algorithm", "regulator", "baseline", "verdict", "note", "sentence", "exploratory"),
                 *("seeds", "left_out", "seeds_needed", "target", "metrics"),
+                *("method", "baseline_method", "metric", "cause", "details", "rounds", "rising", "chance", "margin"),
+                "length",
             }
             assert set(pair["metrics"]) == set(METRICS)
             for estimate in pair["metrics"].values():
                 assert set(estimate) == {
                     *("baseline_mean", "regulated_mean", "mean_difference", "differences", "interval"),
-                    *("p", "p_holm", "effect_size", "p_equivalent"),
+                    *("p", "p_holm", "p_least", "effect_size", "p_equivalent"),
                 }
 
     def test_an_infinite_effect_is_null(self, comparison: Comparison) -> None:
@@ -115,12 +116,14 @@ class TestCsv:
 class TestTables:
     def test_a_pair_and_its_interval_below_the_difference(self, comparison: Comparison) -> None:
         lines = [line.rstrip() for line in printed(to_table(comparison)).splitlines()]
-        (number,) = [i for i, line in enumerate(lines) if line.startswith(" fedavg, ecgr")]
-        assert lines[number].split()[2:] == ["10", "45.00", "+1.03", "0.0098", "+4.98", "better"]
+        (number,) = [i for i, line in enumerate(lines) if line.startswith(" fedavg+ecgr ")]
+        assert lines[number].split()[1:] == ["10", "45.00", "+1.03", "0.0098", "+4.98", "better"]
         assert lines[number + 1].split() == ["+0.89", "to", "+1.17"]
-        assert any("5 seeds cannot reach p < 0.05" in line for line in lines)
-        rows = [line for line in lines if line.startswith(tuple(f" {name}, ecgr" for name in GAINS))]
-        assert len(rows) == len(GAINS)
+        assert any("5 seeds cannot show anything" in line for line in lines)
+        rows = [line for line in lines if line.startswith(tuple(f" {name}+ecgr " for name in GAINS))]
+        assert [row.split("+")[0].strip() for row in rows] == [
+            *("fedadam", "constant", "fedavg", "fedprox", "fednova", "scaffold", "fedyogi")
+        ]  # best first, what cannot be compared last
 
     def test_secondary_metrics_are_marked(self, comparison: Comparison) -> None:
         text = printed(to_secondary_table(comparison))
@@ -138,40 +141,59 @@ class TestTables:
         runs = [RunSummary("[red]x[/blue]", name, 0, (0.5,)) for name in ("[bold]", "[/]")]
         comparison = compare(runs, baseline="[bold]")
         for table in (to_table(comparison), to_secondary_table(comparison)):
-            assert "[red]x[/blue]" in printed(table)
-            assert "[bold]" in printed(table)
+            assert "[red]x[/blue]+[/]" in printed(table)
+        assert "[red]x[/blue]+[bold]" in printed(to_table(comparison))
 
 
 class TestSentence:
     def test_every_outcome(self, comparison: Comparison) -> None:
         """With t(9) = 2.2622: 10.3 -+ 2.2622 * 1.8886 / sqrt(10) is 8.949 to 11.651 tenths of a point, and
-        0 -+ 2.2622 * 2.1602 / sqrt(10) is 1.545 points; five tests, so 2/2^10 * 5 = 0.00977, and eight is the
-        smallest n with 2/2^n below 0.05 / 5.
+        0 -+ 2.2622 * 2.1602 / sqrt(10) is 1.545 points; five tests, and eight is the smallest n with 2/2^n below
+        0.05 / 5.
         """
-        sentences = {pair.algorithm: sentence(pair) for pair in comparison.pairs}
-        assert sentences == {
-            "fedavg": "fedavg: ecgr ended 1.03 points above none"
-            " (95 % CI +0.89 to +1.17, 10 seeds, p = 0.00977 after Holm).",
-            "fedprox": "fedprox: no difference shown between ecgr and none"
-            " (+1.00 points, 95 % CI +0.80 to +1.20, 5 seeds, p = 0.188 after Holm;"
-            " 8 seeds would give 80 % power at this effect):"
-            " the interval excludes zero, but 5 seeds cannot reach p < 0.05 (smallest possible 0.0625);"
-            " exploratory: fewer than 10 seeds.",
-            "fednova": "fednova: ecgr and none are equivalent within ±0.5 points"
-            " (+0.00 points, 95 % CI -0.05 to +0.05, 10 seeds, equivalence p < 0.001).",
-            "scaffold": "scaffold: no difference shown between ecgr and none"
-            " (+0.00 points, 95 % CI -1.55 to +1.55, 10 seeds, p = 1 after Holm).",
-            "fedadam": "fedadam: no difference shown between ecgr and none (+2.00 points, 1 seed):"
-            " one pair tells nothing about chance.",
-            "fedyogi": "fedyogi: ecgr and none cannot be compared:"
+        assert {pair.algorithm: sentence(pair) for pair in comparison.pairs} == {
+            "fedavg": "Better: fedavg+ecgr ended 1.03 points above fedavg (accuracy), likely between +0.89 and +1.17.",
+            "fedprox": "Too few seeds: fedprox+ecgr over fedprox is +1.00 points (accuracy) in the mean of 5 seeds,"
+            " which cannot decide; 8 or more can.",
+            "fednova": "Equivalent: fednova+ecgr and fednova differ by less than 0.50 points (accuracy),"
+            " likely between -0.05 and +0.05 points.",
+            "scaffold": "Not decided: any effect of scaffold+ecgr over scaffold is likely between -1.55 and +1.55"
+            " points (accuracy).",
+            "fedadam": "Too few seeds: fedadam+ecgr over fedadam is +2.00 points (accuracy) in the mean of 1 seed,"
+            " which cannot decide; 8 or more can.",
+            "fedyogi": "Too few seeds: fedyogi+ecgr and none cannot be compared:"
             " no seed has a finished run on both sides; seed 0 left out (no run of none).",
-            "constant": "constant: ecgr ended 2.00 points above none"
-            " (95 % CI +2.00 to +2.00, 10 seeds, p = 0.00977 after Holm).",
+            "constant": "Better: constant+ecgr ended 2.00 points above constant (accuracy),"
+            " likely between +2.00 and +2.00.",
         }
 
-    def test_below(self) -> None:
-        worse = Estimate(mean=-0.0123, interval=(-0.0206, -0.004), p_holm=0.0004)
-        assert sentence(replace(pair_of(worse), verdict="worse", setting="alpha=0.1")) == (
-            "fedavg (alpha=0.1): ecgr ended 1.23 points below none"
-            " (95 % CI -2.06 to -0.40, 10 seeds, p < 0.001 after Holm)."
+    def test_the_statistics_stand_below_it(self, comparison: Comparison) -> None:
+        """Five tests, so 2/2^10 * 5 = 0.00977."""
+        assert details(comparison.pairs[0]) == (
+            "mean accuracy of the last two rounds, larger is better, 46.03 % against 45.00 %, difference +1.03,"
+            " 95 % CI +0.89 to +1.17, 10 seeds, p = 0.00977 after Holm over 5;"
+            " not converged: more rounds or a larger lr first (fedavg and fedavg+ecgr still getting better at the"
+            " end); only 2 rounds: what counts is the mean accuracy of the last two rounds."
         )
+
+    def test_below_and_why(self) -> None:
+        worse = Estimate((-0.01,), mean=-0.0123, interval=(-0.0206, -0.004), p_holm=0.0004)
+        pair = replace(pair_of(worse), verdict="worse", setting="alpha=0.1", cause="both")
+        assert sentence(pair) == (
+            "alpha=0.1: Worse: fedavg+ecgr ended 1.23 points below fedavg (accuracy), likely between -2.06 and -0.40;"
+            " by direction and step length."
+        )
+
+    def test_the_metric_s_own_name_unit_and_direction(self) -> None:
+        found = Estimate((-0.25,), 2.5, 2.25, mean=-0.25, interval=(-0.3, -0.2), p_holm=0.01)
+        pair = replace(pair_of(found), verdict="better", metric=Quantity("mae", "years", larger_is_better=False))
+        assert sentence(pair) == (
+            "Better: fedavg+ecgr ended 0.25 years below fedavg (mae, smaller is better), likely between -0.3 and -0.2."
+        )
+        assert "accuracy" not in details(pair)
+        assert "point" not in details(pair)
+
+    def test_the_answer_names_every_method_once_best_first(self, comparison: Comparison) -> None:
+        text = answer(comparison)
+        assert text.startswith("Better than its baseline: constant+ecgr (+2.00 points), fedavg+ecgr (+1.03 points).")
+        assert all(text.count(f"{name}+ecgr") == 1 for name in GAINS)

@@ -18,7 +18,7 @@ from study.labels import labels, titles
 from study.positions import client_curve
 from study.theory import summarise as theory_of
 
-from ecgr.analysis.arms import read_runs
+from ecgr.analysis.collect import read_runs
 from ecgr.errors import DataError
 from ecgr.report.figures.write import STYLE, write_drawings
 from ecgr.runs.record import RunRecord, to_json

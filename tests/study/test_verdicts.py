@@ -16,7 +16,7 @@ def estimate(low: float, high: float, *, p: float = 1.0, p_equivalent: float = 1
     return Estimate(mean=(low + high) / 2, interval=(low, high), p_holm=p, p_equivalent=p_equivalent)
 
 
-def pair(found: Estimate, verdict: str = "no difference shown") -> Pair:
+def pair(found: Estimate, verdict: str = "not decided") -> Pair:
     return Pair("", "fedavg", "ecgr", "none", (0, 1), {}, None, {PRIMARY: found}, verdict=verdict)  # type: ignore[arg-type]
 
 
@@ -76,11 +76,11 @@ def test_the_rule_for_direction(own: Estimate, matched: Estimate | None, verdict
     ("own", "against_ecgr", "verdict"),
     [
         ("better", ["worse", "worse"], "shown"),
-        ("better", ["worse", "no difference shown"], "not shown"),
+        ("better", ["worse", "not decided"], "not shown"),
         ("better", ["worse", "equivalent"], "contradicted"),
         ("better", ["better", "worse"], "contradicted"),
-        ("no difference shown", ["worse"], "not shown"),
-        ("no difference shown", ["equivalent"], "not shown"),
+        ("not decided", ["worse"], "not shown"),
+        ("not decided", ["equivalent"], "not shown"),
         ("better", [], "not shown"),
     ],
 )

@@ -1,18 +1,64 @@
-"""From run directories to what a comparison needs: who is paired with whom, and what else sets runs apart."""
+"""From run directories to what a comparison and a report need: each record is read once, here."""
 
-from collections import Counter
+import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal
 
-from ecgr.analysis.metrics import RunSummary
-from ecgr.errors import ConfigError, DataError
+from ecgr.analysis.labels import labels, server_lr, without_server_lr
+from ecgr.analysis.metrics import RunSummary, Values
+from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
+from ecgr.errors import DataError
 from ecgr.runs.record import RunRecord
 
-APART = {"run.seed", "run.name"}
-"""Keys that never set two settings apart: seeds are paired, names are labels."""
+State = Literal["finished", "still going", "interrupted"]
 
-Flat = dict[str, Any]
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One run: its record, its rounds read once, and its summary with the labels that set it apart."""
+
+    record: RunRecord
+    summary: RunSummary
+    state: State
+    rounds: tuple[dict[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        """The name of its directory."""
+        return self.record.directory.resolve().name
+
+    @property
+    def setting(self) -> str:
+        """What runs to be compared have in common."""
+        return self.summary.setting
+
+    @property
+    def algorithm(self) -> str:
+        """Its algorithm, with the parameters that vary."""
+        return self.summary.algorithm
+
+    @property
+    def regulator(self) -> str:
+        """Its regulator, with the parameters that vary."""
+        return self.summary.regulator
+
+    @property
+    def method(self) -> str:
+        """Everything that is compared, in one name."""
+        return self.summary.method
+
+    @property
+    def seed(self) -> int:
+        """The run's seed."""
+        return self.summary.seed
+
+    @property
+    def planned(self) -> int:
+        """Rounds it was to have."""
+        return int(self.record.config.get("federation", {}).get("rounds", len(self.rounds)))
 
 
 def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
@@ -26,100 +72,100 @@ def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
     return records
 
 
-class Label(NamedTuple):
-    """What a run is called in a comparison: only what sets the runs apart."""
+def read_runs(
+    records: Sequence[RunRecord],
+    treatment: Sequence[str] = (),
+    *,
+    tuned: Sequence[str] = (),
+    length: Sequence[RunRecord] = (),
+) -> list[Run]:
+    """Each directory once, labelled so that runs to be compared share setting and algorithm.
 
-    setting: str
-    algorithm: str
-    regulator: str
-
-
-def labels(records: Sequence[RunRecord], treatment: Sequence[str] = ()) -> list[Label]:
-    """A label for each run, such that runs to be compared share setting and algorithm.
-
-    Keys of the ``treatment`` are what is compared, like the regulator, instead of what must be alike.
+    Args:
+        records: The runs of the comparison.
+        treatment: Config keys that are compared, as the regulator is, instead of having to be alike.
+        tuned: Config keys that were chosen for each method, and neither set settings apart nor are named.
+        length: Runs of baselines at other server step lengths: points of the length curve, labelled as the baseline.
     """
-    configs = [flat(record.config) for record in records]
-    missing = [key for key in treatment if not any(key in config for config in configs)]
-    if missing:
-        raise ConfigError(f"--treatment: no run has {missing[0]}; give config keys, for example run.step_control")
-    return [_label(config, configs, treatment) for config in configs]
-
-
-def summary(label: Label, seed: int, rounds: Sequence[Mapping[str, Any]]) -> RunSummary:
-    """A run as a comparison sees it."""
-    return RunSummary(
-        algorithm=label.algorithm,
-        regulator=label.regulator,
-        seed=seed,
-        accuracy=tuple(row["accuracy"] for row in rounds),
-        worst_client=tuple(row.get("worst_client") for row in rounds),
-        setting=label.setting,
-    )
+    arms = {record.directory.resolve(): record for record in records}
+    curve = {place: record for record in length if (place := record.directory.resolve()) not in arms}
+    unique = [*arms.values(), *curve.values()]
+    if not unique:
+        raise DataError("nothing to report: no run was given")
+    configs = [*(r.config for r in arms.values()), *(without_server_lr(r.config) for r in curve.values())]
+    methods = [*(_method(record) for record in arms.values()), *(None for _ in curve)]
+    named = labels(configs, methods, treatment, tuned)
+    runs = []
+    for record, own in zip(unique, named, strict=True):
+        rounds = tuple(record.rounds)
+        metric = quantity_of(record.manifest)
+        summary = RunSummary(
+            algorithm=own.algorithm,
+            regulator=own.regulator,
+            seed=record.seed,
+            values=tuple(value_of(row, metric.name) for row in rounds),
+            worst_client=_column(rounds, "worst_client"),
+            setting=own.setting,
+            method=own.method,
+            metric=metric,
+            step_norms=_column(rounds, "step_norm"),
+            server_lr=server_lr(record.config),
+            role="length" if record.directory.resolve() in curve else "arm",
+            chance=chance_level(metric, record.manifest),
+        )
+        runs.append(Run(record, summary, state_of(record), rounds))
+    return runs
 
 
 def summarise(records: Sequence[RunRecord], treatment: Sequence[str] = ()) -> list[RunSummary]:
-    """One summary a run, labelled by `labels`."""
-    named = zip(records, labels(records, treatment), strict=True)
-    return [summary(label, record.seed, record.rounds) for record, label in named]
+    """One summary a run, as `read_runs` labels them."""
+    return [run.summary for run in read_runs(records, treatment)] if records else []
 
 
-def varying_keys(configs: Sequence[Flat]) -> list[str]:
-    """The keys, seeds and names apart, whose values differ between runs that have them."""
-    keys = dict.fromkeys(key for config in configs for key in config)
-    return [key for key in keys if key not in APART and len({repr(c[key]) for c in configs if key in c}) > 1]
+def quantity_of(manifest: Mapping[str, Any]) -> Quantity:
+    """The primary metric that ``run.json`` describes; records that describe none are of accuracy."""
+    described = manifest.get("metrics")
+    if not described:
+        return ACCURACY
+    first = described[0]
+    return Quantity(str(first["name"]), str(first.get("unit", "")), bool(first.get("larger_is_better", True)))
 
 
-def _label(config: Flat, configs: Sequence[Flat], treatment: Sequence[str]) -> Label:
-    """Setting, algorithm and regulator of one run, each naming only what varies among the runs."""
-    others = [
-        key
-        for key in varying_keys(configs)
-        if key.partition(".")[0] not in {"algorithm", "regulator"} and key not in treatment
-    ]
-    several_sets = "data.name" in others
-    setting = ", ".join(
-        f"{key}={config[key]}"
-        for key in others
-        if key in config and not (several_sets and key != "data.name" and _goes_with_data(key, configs))
-    )
-    regulator = _component("regulator", config, configs, treatment)
-    given = [f"{key.partition('.')[2]}={config[key]}" for key in treatment if _unusual(key, config, configs)]
-    return Label(setting, _component("algorithm", config, configs, treatment), ", ".join([regulator, *given]))
+def value_of(row: Mapping[str, Any], metric: str) -> float | None:
+    """A metric of one round; None where it was not a finite number.
 
-
-def _goes_with_data(key: str, configs: Sequence[Flat]) -> bool:
-    """Whether the data set's name says it all: its model, its share, its number of rounds."""
-    values: dict[Any, set[str]] = {}
-    for config in configs:
-        values.setdefault(config["data.name"], set()).add(repr(config.get(key)))
-    return all(len(own) == 1 for own in values.values())
-
-
-def _unusual(key: str, config: Flat, configs: Sequence[Flat]) -> bool:
-    """Whether a run's value differs from the one that most runs have."""
-    if key not in config:
-        return False
-    usual, _ = Counter(repr(other[key]) for other in configs if key in other).most_common(1)[0]
-    return repr(config[key]) != usual
-
-
-def _component(section: str, config: Flat, configs: Sequence[Flat], treatment: Sequence[str]) -> str:
-    """A component's name, with the parameters that vary among the runs that use it."""
-    name = str(config[f"{section}.name"])
-    alike = [
-        {key: value for key, value in other.items() if key.startswith(f"{section}.") and key not in treatment}
-        for other in configs
-        if other[f"{section}.name"] == name
-    ]
-    parameters = [f"{key.partition('.')[2]}={config[key]}" for key in varying_keys(alike) if key in config]
-    return f"{name}({', '.join(parameters)})" if parameters else name
-
-
-def flat(config: Mapping[str, Mapping[str, Any]]) -> Flat:
-    """A config by dotted keys.
-
-    >>> flat({"run": {"seed": 0}})
-    {'run.seed': 0}
+    >>> value_of({"accuracy": 0.5}, "accuracy"), value_of({"metrics": {"mae": 2}}, "mae"), value_of({}, "mae")
+    (0.5, 2.0, None)
     """
-    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
+    value = row.get("metrics", {}).get(metric, row.get(metric))
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def state_of(record: RunRecord) -> State:
+    """Finished, still going (its process lives), or interrupted."""
+    if record.finished:
+        return "finished"
+    return "still going" if _held(record.directory / ".holder") else "interrupted"
+
+
+def _method(record: RunRecord) -> str | None:
+    name = record.manifest.get("method")
+    return str(name) if name else None
+
+
+def _column(rounds: Sequence[Mapping[str, Any]], name: str) -> Values:
+    return tuple(value_of(row, name) for row in rounds)
+
+
+def _held(holder: Path) -> bool:
+    """Whether the process named in a run's holder file is alive on this machine."""
+    try:
+        process = int(holder.read_text())
+        if os.name != "posix" or process <= 0:
+            return False
+        os.kill(process, 0)  # signal 0 asks and does nothing
+    except PermissionError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True

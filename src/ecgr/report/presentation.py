@@ -1,27 +1,39 @@
-"""A comparison as JSON, CSV, tables on screen, and one sentence to quote.
+"""A comparison for programs and on a terminal: JSON, CSV, tables, and a picture made of characters.
 
-JSON and CSV keep accuracies as shares of one, as the records do; what people read is in percentage points.
+JSON and CSV keep shares as shares of one, as the records do; what people read is in percent and percentage points.
 """
 
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from rich import box
 from rich.table import Table
 from rich.text import Text
 
-from ecgr.analysis.comparison import ALPHA, HEADLINE_PAIRS, LEVEL, MARGIN, POWER, Comparison, Estimate, Pair
+from ecgr.analysis.comparison import HEADLINE_PAIRS, LEVEL, Comparison, Estimate, Pair
+from ecgr.analysis.length import LengthCurve
 from ecgr.analysis.metrics import METRICS, PRIMARY
+from ecgr.analysis.pairs import Part, Split
+from ecgr.analysis.power import ALPHA, POWER
+from ecgr.analysis.quantities import ACCURACY, MARGIN, Quantity
+from ecgr.report.sentences import answer, best_first, details, sentence
 
 CSV_COLUMNS = (
     *("setting", "algorithm", "regulator", "baseline", "metric", "unit", "optimistic", "seeds"),
     *("baseline_mean", "regulated_mean", "mean_difference", "interval_low", "interval_high"),
     *("p", "p_holm", "effect_size", "p_equivalent", "differences", "seeds_needed", "verdict", "note"),
+    *("cause", "method", "baseline_method", "quantity", "larger_is_better", "path_ratio"),
 )
-STYLES: Mapping[str, str] = {"better": "green", "worse": "red", "equivalent": "cyan"}
+STYLES: Mapping[str, str] = {
+    "better": "green",
+    "worse": "red",
+    "equivalent": "cyan",
+    "too few seeds": "yellow",
+    "not trained yet": "yellow",
+}
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -32,30 +44,45 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     >>> to_json(Comparison(baseline="none", family=0, pairs=()))["primary"]
     'last5'
     """
+    quantity = quantity_of(comparison)
+    rounds = max((pair.rounds for pair in comparison.pairs), default=5)
+    power = comparison.power
     return {
         "baseline": comparison.baseline,
+        "by": comparison.by,
+        "answer": answer(comparison),
         "primary": PRIMARY,
+        "metric": _quantity_json(quantity),
         "level": LEVEL,
         "alpha": ALPHA,
         "power": POWER,
         "margin": MARGIN,
         "headline_seeds": HEADLINE_PAIRS,
         "family": comparison.family,
+        "design": {
+            "seeds": power.seeds,
+            "rows": power.rows,
+            "smallest_p": power.smallest_p,
+            "detectable": power.detectable,
+            "least_seeds": power.least_seeds,
+            "sentence": power.sentence,
+        },
         "metrics": {
             name: {
-                "description": metric.description,
-                "unit": metric.unit,
-                "lower_is_better": metric.lower_is_better,
+                "description": metric.describe(quantity, rounds),
+                "unit": quantity.unit if metric.unit == "metric" else metric.unit,
+                "lower_is_better": metric.lower_is_better(quantity),
                 "optimistic": metric.optimistic,
             }
             for name, metric in METRICS.items()
         },
         "pairs": [_pair_json(pair) for pair in comparison.pairs],
+        "length_curves": [_curve_json(curve) for curve in comparison.curves],
     }
 
 
 def to_csv(comparison: Comparison) -> str:
-    """One line for each pair and metric; verdict, note and seeds needed stand with the primary metric only.
+    """One line for each pair and metric; verdict, cause, note and seeds needed stand with the primary metric only.
 
     >>> to_csv(Comparison(baseline="none", family=0, pairs=())).split(",")[:3]
     ['setting', 'algorithm', 'regulator']
@@ -68,18 +95,28 @@ def to_csv(comparison: Comparison) -> str:
 
 
 def to_table(comparison: Comparison) -> Table:
-    """The primary metric in percent, one row a pair, with its verdict; notes below.
+    """The primary metric, one row a pair, best first, with its verdict; notes below.
 
     >>> to_table(Comparison(baseline="none", family=0, pairs=())).row_count
     0
     """
-    title = f"{METRICS[PRIMARY].description}, %; difference and {100 * LEVEL:g} % interval in points"
-    table = _started(title, ("seeds", comparison.baseline, "difference", "p Holm", "d_z"))
+    quantity = quantity_of(comparison)
+    rounds = max((pair.rounds for pair in comparison.pairs), default=5)
+    unit = ", %" if quantity.is_share else f", {quantity.unit}" if quantity.unit else ""
+    points = " in points" if quantity.is_share else ""
+    title = (
+        f"{METRICS[PRIMARY].describe(quantity, rounds)}{unit} ({quantity.direction});"
+        f" difference and {100 * LEVEL:g} % interval{points}"
+    )
+    baselines = {pair.baseline_method for pair in comparison.pairs}
+    heading = baselines.pop() if len(baselines) == 1 else "baseline"
+    table = _started(title, ("seeds", heading, "difference", "p Holm", "d_z"))
     table.add_column("verdict", min_width=13)
-    for pair in comparison.pairs:
-        verdict = Text(pair.verdict, STYLES.get(pair.verdict, ""))
+    ordered = best_first(comparison.pairs)
+    for pair in ordered:
+        verdict = Text(pair.verdict + (f"\nby {pair.cause}" if pair.cause else ""), STYLES.get(pair.verdict, ""))
         table.add_row(_label(comparison, pair, "\n"), *_numbers(pair), verdict)
-    notes = (f"{_label(comparison, pair, ' ')}: {pair.note}" for pair in comparison.pairs if pair.note)
+    notes = (f"{_label(comparison, pair, ' ')}: {pair.note}" for pair in ordered if pair.note)
     table.caption = Text("\n".join(notes))
     table.caption_justify = "left"
     return table
@@ -95,45 +132,17 @@ def to_secondary_table(comparison: Comparison) -> Table:
     headings = [
         name.replace("_", " ") + ("\n(optimistic)" if metric.optimistic else "") for name, metric in metrics.items()
     ]
-    title = f"other metrics: difference to {comparison.baseline}, in points or rounds; no verdict"
-    table = _started(title, headings)
-    for pair in comparison.pairs:
-        amounts = (_amount(pair.estimates[name].mean, metric.unit) for name, metric in metrics.items())
+    unit = quantity_of(comparison).difference_unit or "units"
+    table = _started(f"other metrics: difference to the baseline, in {unit} or rounds; no verdict", headings)
+    for pair in best_first(comparison.pairs):
+        amounts = (metric.change(pair.metric, pair.estimates[name].mean) for name, metric in metrics.items())
         table.add_row(_label(comparison, pair, "\n"), *amounts)
     return table
 
 
-def sentence(pair: Pair) -> str:
-    """One sentence to quote, with its uncertainty, whether or not anything was shown.
-
-    >>> estimate = Estimate(mean=0.0123, interval=(0.004, 0.0206), p_holm=0.004)
-    >>> print(sentence(Pair("", "fedavg", "ecgr", "none", tuple(range(10)), {}, None, {PRIMARY: estimate},
-    ...                     verdict="better")))
-    fedavg: ecgr ended 1.23 points above none (95 % CI +0.40 to +2.06, 10 seeds, p = 0.004 after Holm).
-    """
-    who = f"{pair.algorithm} ({pair.setting})" if pair.setting else pair.algorithm
-    return f"{who}: {_claim(pair)}" + (f": {pair.note}." if pair.note else ".")
-
-
-def _claim(pair: Pair) -> str:
-    found, both = pair.primary, f"{pair.regulator} and {pair.baseline}"
-    if found.mean is None:
-        return f"{both} cannot be compared"
-    if found.interval is None:
-        return f"no difference shown between {both} ({_amount(found.mean)} points, 1 seed)"
-    low, high = (_amount(end) for end in found.interval)
-    certainty = f"{100 * LEVEL:g} % CI {low} to {high}, {len(pair.seeds)} seeds"
-    if pair.verdict == "equivalent":
-        equivalence = f"{certainty}, equivalence {_p(found.p_equivalent)}"
-        margin = f"±{100 * MARGIN:g} points"
-        return f"{both} are equivalent within {margin} ({_amount(found.mean)} points, {equivalence})"
-    certainty += f", {_p(found.p_holm)} after Holm"
-    if pair.verdict == "no difference shown":
-        if pair.seeds_needed is not None:
-            certainty += f"; {pair.seeds_needed} seeds would give {100 * POWER:g} % power at this effect"
-        return f"no difference shown between {both} ({_amount(found.mean)} points, {certainty})"
-    side = "above" if found.mean > 0 else "below"
-    return f"{pair.regulator} ended {100 * abs(found.mean):.2f} points {side} {pair.baseline} ({certainty})"
+def quantity_of(comparison: Comparison) -> Quantity:
+    """The metric that the pairs are of; that of the first, where settings differ."""
+    return comparison.pairs[0].metric if comparison.pairs else ACCURACY
 
 
 def _pair_json(pair: Pair) -> dict[str, Any]:
@@ -142,16 +151,30 @@ def _pair_json(pair: Pair) -> dict[str, Any]:
         "algorithm": pair.algorithm,
         "regulator": pair.regulator,
         "baseline": pair.baseline,
+        "method": pair.method,
+        "baseline_method": pair.baseline_method,
+        "metric": _quantity_json(pair.metric),
         "verdict": pair.verdict,
+        "cause": pair.cause,
         "note": pair.note,
         "sentence": sentence(pair),
+        "details": details(pair),
         "exploratory": pair.exploratory,
+        "rounds": pair.rounds,
+        "rising": list(pair.rising),
+        "chance": pair.chance,
+        "margin": pair.margin,
         "seeds": list(pair.seeds),
         "left_out": [{"seed": seed, "reason": reason} for seed, reason in pair.left_out.items()],
         "seeds_needed": pair.seeds_needed,
         "target": pair.target,
+        "length": None if pair.split is None else _split_json(pair.split),
         "metrics": {name: _estimate_json(estimate) for name, estimate in pair.estimates.items()},
     }
+
+
+def _quantity_json(quantity: Quantity) -> dict[str, Any]:
+    return {"name": quantity.name, "unit": quantity.unit, "larger_is_better": quantity.larger_is_better}
 
 
 def _estimate_json(estimate: Estimate) -> dict[str, Any]:
@@ -163,8 +186,35 @@ def _estimate_json(estimate: Estimate) -> dict[str, Any]:
         "interval": None if estimate.interval is None else list(estimate.interval),
         "p": estimate.p,
         "p_holm": estimate.p_holm,
+        "p_least": estimate.p_least,
         "effect_size": estimate.dz if estimate.dz is not None and math.isfinite(estimate.dz) else None,
         "p_equivalent": estimate.p_equivalent,
+    }
+
+
+def _split_json(split: Split) -> dict[str, Any]:
+    def part(own: Part | None) -> dict[str, Any] | None:
+        if own is None:
+            return None
+        return {"mean": own.mean, "interval": list(own.interval), "differences": list(own.differences)}
+
+    return {
+        "path": split.path,
+        "baseline_path": split.baseline_path,
+        "ratio": split.ratio,
+        "by_direction": part(split.direction),
+        "by_length": part(split.length),
+        "reason": split.reason,
+    }
+
+
+def _curve_json(curve: LengthCurve) -> dict[str, Any]:
+    return {
+        "setting": curve.setting,
+        "algorithm": curve.algorithm,
+        "baseline_method": curve.baseline_method,
+        "factors": list(curve.factors),
+        "seeds": [{"seed": seed, "points": [list(point) for point in own]} for seed, own in curve.knots.items()],
     }
 
 
@@ -172,28 +222,34 @@ def _csv_row(pair: Pair, name: str) -> dict[str, Any]:
     estimate = _estimate_json(pair.estimates[name])
     low, high = estimate.pop("interval") or (None, None)
     differences = zip(pair.seeds, estimate.pop("differences"), strict=True)
+    del estimate["p_least"]
     row = {
         "setting": pair.setting,
         "algorithm": pair.algorithm,
         "regulator": pair.regulator,
         "baseline": pair.baseline,
         "metric": name,
-        "unit": METRICS[name].unit,
+        "unit": pair.metric.unit if METRICS[name].unit == "metric" else METRICS[name].unit,
         "optimistic": METRICS[name].optimistic,
         "seeds": len(pair.seeds),
         "interval_low": low,
         "interval_high": high,
         "differences": " ".join(f"{seed}:{'' if gain is None else repr(gain)}" for seed, gain in differences),
+        "method": pair.method,
+        "baseline_method": pair.baseline_method,
+        "quantity": pair.metric.name,
+        "larger_is_better": pair.metric.larger_is_better,
         **estimate,
     }
     if name == PRIMARY:
-        row |= {"seeds_needed": pair.seeds_needed, "verdict": pair.verdict, "note": pair.note}
+        row |= {"seeds_needed": pair.seeds_needed, "verdict": pair.verdict, "note": pair.note, "cause": pair.cause}
+        row |= {"path_ratio": pair.split.ratio if pair.split else None}
     return row
 
 
 def _started(title: str, numbers: Iterable[str]) -> Table:
     table = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("algorithm, regulator", overflow="fold", min_width=14)
+    table.add_column("method", overflow="fold", min_width=14)
     for heading in numbers:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     return table
@@ -201,30 +257,19 @@ def _started(title: str, numbers: Iterable[str]) -> Table:
 
 def _label(comparison: Comparison, pair: Pair, separator: str) -> Text:
     """Name the pair, and the setting where there are several; as plain text, whatever the names hold."""
-    name = f"{pair.algorithm}, {pair.regulator}"
     several = len({pair.setting for pair in comparison.pairs}) > 1
-    return Text(f"{pair.setting}{separator}{name}" if several and pair.setting else name)
+    return Text(f"{pair.setting}{separator}{pair.method}" if several and pair.setting else pair.method)
 
 
-def _numbers(pair: Pair) -> list[str]:
-    found = pair.primary
-    difference = _amount(found.mean)
+def _numbers(pair: Pair) -> Sequence[str]:
+    found, quantity = pair.primary, pair.metric
+    difference = quantity.change(found.mean)
     if found.interval is not None:
-        difference += "\n{} to {}".format(*map(_amount, found.interval))
-    return [
+        difference += "\n{} to {}".format(*map(quantity.change, found.interval))
+    return (
         str(len(pair.seeds)),
-        "-" if found.baseline_mean is None else f"{100 * found.baseline_mean:.2f}",
+        quantity.number(found.baseline_mean),
         difference,
         "-" if found.p_holm is None else f"{found.p_holm:.2g}",
         "-" if found.dz is None else f"{found.dz:+z.2f}",
-    ]
-
-
-def _amount(value: float | None, unit: str = "share") -> str:
-    if value is None:
-        return "-"
-    return f"{100 * value:+z.2f}" if unit == "share" else f"{value:+z.1f}"
-
-
-def _p(p: float | None) -> str:
-    return "p < 0.001" if p is not None and p < 0.001 else f"p = {p:.3g}"
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from ecgr.analysis.arms import Arm, Group
-from ecgr.analysis.collect import flat, varying_keys
+from ecgr.analysis.labels import flat, varying_keys
 from ecgr.report.page.drawings import colour_numbers
 from ecgr.report.visible import visible
 

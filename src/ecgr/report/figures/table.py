@@ -2,12 +2,13 @@
 
 import csv
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
 from ecgr.analysis.arms import Group
 from ecgr.analysis.comparison import Comparison
+from ecgr.analysis.metrics import METRICS
 
 COLUMNS = (
     *("setting", "algorithm", "regulator", "seeds", "last5", "last", "best"),
@@ -33,8 +34,7 @@ def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
     rows: list[Row] = []
     for group in groups:
         for arm in group.arms:
-            finished = [run for run in arm.runs if run.state == "finished" and run.rounds]
-            runs = [[row["accuracy"] for row in run.rounds] for run in finished]
+            runs = [run.summary for run in arm.runs if run.state == "finished" and run.rounds]
             if not runs:
                 continue
             row: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -43,9 +43,7 @@ def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
                 "algorithm": arm.algorithm,
                 "regulator": arm.regulator,
                 "seeds": len(runs),
-                "last5": fmean(fmean(shares[-5:]) for shares in runs),
-                "last": fmean(shares[-1] for shares in runs),
-                "best": fmean(max(shares) for shares in runs),
+                **{name: _mean(METRICS[name].measure(run, None) for run in runs) for name in ("last5", "last", "best")},
             }
             pair = pairs.get((arm.setting, arm.algorithm, arm.regulator))
             if pair is not None:
@@ -103,6 +101,11 @@ def latex(text: str) -> str:
     """
     one_line = " ".join(text.split())
     return "".join(_SPECIAL.get(character, character) for character in one_line if character.isprintable())
+
+
+def _mean(values: Iterable[float | None]) -> float | None:
+    known = list(values)
+    return fmean(value for value in known if value is not None) if None not in known else None
 
 
 def _signed(value: float | None) -> str:

@@ -52,7 +52,7 @@ def write_figures(runs: Sequence[Run], comparison: Comparison, directory: Path) 
     """Write all figures and the table about ``runs`` and their ``comparison`` into ``directory``; the paths written."""
     if not any(run.rounds for run in runs):
         raise DataError("nothing to draw: no run has finished a round")
-    groups = group_runs(runs, comparison.baseline)
+    groups = group_runs(runs, comparison.baseline, comparison.by)
     written = write_drawings(directory, _figures(groups))
     rows = visible(table_rows(groups, comparison))
     for name, text in (("table.csv", to_csv(rows)), ("table.tex", to_latex(rows))):

@@ -10,8 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from ecgr.analysis.arms import Arm, Group, Run
-from ecgr.analysis.comparison import MARGIN, Comparison
+from ecgr.analysis.arms import Arm, Group
+from ecgr.analysis.collect import Run
+from ecgr.analysis.comparison import Comparison
+from ecgr.analysis.quantities import MARGIN
 from ecgr.report.page.step_maps import step_maps
 from ecgr.simulation.kept import Kept
 

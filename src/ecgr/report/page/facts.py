@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ecgr.analysis.arms import Group, Run
-from ecgr.analysis.collect import flat, varying_keys
+from ecgr.analysis.arms import Group
+from ecgr.analysis.collect import Run
+from ecgr.analysis.labels import flat, varying_keys
 from ecgr.report.page.tables import Cell, Table, table
 
 MOST_REJECTED = 200

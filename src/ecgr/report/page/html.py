@@ -69,7 +69,7 @@ def render(runs: Sequence[Run], comparison: Comparison) -> str:
 
 def page_content(runs: Sequence[Run], comparison: Comparison) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is drawn and what is told."""
-    groups = group_runs(runs, comparison.baseline)
+    groups = group_runs(runs, comparison.baseline, comparison.by)
     return visible(page_data(groups, comparison, comparison.baseline)), visible(page_text(runs, groups, comparison))
 
 

@@ -6,9 +6,10 @@ Pure and plain: strings and lists for a template that escapes them. No name is t
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from ecgr.analysis.arms import Arm, Group, Run
+from ecgr.analysis.arms import Arm, Group
+from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import LEVEL, Comparison, Pair
-from ecgr.analysis.metrics import METRICS, PRIMARY
+from ecgr.analysis.metrics import METRICS, PRIMARY, last5
 from ecgr.report.page.facts import (
     config_texts,
     data_hashes,
@@ -20,7 +21,7 @@ from ecgr.report.page.facts import (
     varying_settings,
 )
 from ecgr.report.page.tables import Cell, Table, cost_table, points, table
-from ecgr.report.presentation import sentence
+from ecgr.report.sentences import sentence
 
 NAMED = 6
 """Runs named in a warning before the rest are only counted."""
@@ -85,7 +86,7 @@ def comparison_table(comparison: Comparison) -> Table | None:
     several = len({pair.setting for pair in comparison.pairs}) > 1
     interval = f"{100 * LEVEL:g} % interval"
     return table(
-        f"{METRICS[PRIMARY].description.capitalize()}, in percent; differences in percentage points",
+        f"{comparison.pairs[0].description.capitalize()}, in percent; differences in percentage points",
         [
             *(["setting"] if several else []),
             *("algorithm", "regulator", "seeds#", f"{comparison.baseline} %#", "regulated %#", "difference#"),
@@ -112,7 +113,7 @@ def other_metrics_table(comparison: Comparison) -> Table | None:
             [
                 *_names(pair, several),
                 *(
-                    Cell(points(mean) if metric.unit == "share" else _number(mean, "+z.1f"), mean)
+                    Cell(metric.change(pair.metric, mean), mean)
                     for name, metric in others.items()
                     for mean in [pair.estimates[name].mean]
                 ),
@@ -169,20 +170,16 @@ def _endings(arm: Arm) -> Iterable[str]:
     if not runs:
         yield f"{arm.label}: no round yet."
         return
-    shares = [_last5(run) for run in runs]
+    shares = [end for run in runs if (end := last5(run.summary)) is not None]
     seeds = f"seed{'s' if len(runs) > 1 else ''} {', '.join(str(run.seed) for run in runs)}"
     spread = f" ({_percent(min(shares))} to {_percent(max(shares))})" if len(runs) > 1 else ""
     rounds = max(len(run.rounds) for run in runs)
     verb = "ended" if runs[0].state == "finished" else "stands"
+    what = METRICS[PRIMARY].describe(runs[0].summary.metric, rounds)
     yield (
-        f"{arm.label}: {verb} at {_percent(sum(shares) / len(shares))} %{spread}, {METRICS[PRIMARY].description},"
+        f"{arm.label}: {verb} at {_percent(sum(shares) / len(shares))} %{spread}, {what},"
         f" after {rounds} {'round' if rounds == 1 else 'rounds'}, {seeds}."
     )
-
-
-def _last5(run: Run) -> float:
-    shares = [row["accuracy"] for row in run.rounds][-5:]
-    return float(sum(shares) / len(shares))
 
 
 def _ends(group: Group, curve: str) -> str:

@@ -1,0 +1,108 @@
+"""What a number of seeds and rows can show at all, said before anything is run."""
+
+from dataclasses import dataclass
+from math import isinf
+
+from ecgr.analysis.statistics import pairs_needed, sign_flip_floor, t_test_power
+
+ALPHA = 0.05
+POWER = 0.8
+"""Probability with which an effect that is there should be found."""
+LARGEST = 64.0
+"""Effects beyond this many spreads are not worth naming."""
+
+
+@dataclass(frozen=True, slots=True)
+class Power:
+    """What a comparison of ``rows`` pairs with ``seeds`` seeds each can show.
+
+    ``smallest_p`` is the smallest p-value after Holm; ``detectable`` the effect that is found with a probability of
+    ``POWER`` where it is the only one, in units of the seed-to-seed spread of the paired differences, or None where
+    no effect can be; ``least_seeds`` the fewest seeds that can show anything.
+    """
+
+    seeds: int
+    rows: int
+    smallest_p: float
+    detectable: float | None
+    least_seeds: int
+
+    @property
+    def decides(self) -> bool:
+        """Whether a verdict is possible."""
+        return self.smallest_p < ALPHA
+
+    @property
+    def sentence(self) -> str:
+        """For a person, before anything is run."""
+        design = f"{_count(self.seeds, 'seed')} and {_count(self.rows, 'comparison')}"
+        if not self.decides:
+            return (
+                f"{design} cannot decide: p after Holm cannot fall below {min(1.0, self.smallest_p):.2g};"
+                f" {self.least_seeds} seeds are the least, 10 are better."
+            )
+        effect = (
+            f"an effect of {self.detectable:.1f} times the seed-to-seed spread is found in {100 * POWER:.0f} % of cases"
+            if self.detectable is not None
+            else "only an effect far beyond the seed-to-seed spread is found"
+        )
+        return (
+            f"{design} can decide: {effect}, a much smaller one likely not (p after Holm from {self.smallest_p:.2g})."
+        )
+
+
+def power_of_design(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER) -> Power:
+    """What ``seeds`` paired seeds and ``rows`` comparisons in one Holm family can show.
+
+    >>> print(power_of_design(seeds=10, rows=4).sentence)
+    10 seeds and 4 comparisons can decide: an effect of 1.3 times the seed-to-seed spread is found in 80 % of cases, a
+    much smaller one likely not (p after Holm from 0.0078).
+    >>> print(power_of_design(seeds=5, rows=1).sentence)
+    5 seeds and 1 comparison cannot decide: p after Holm cannot fall below 0.062; 6 seeds are the least, 10 are better.
+    """
+    rows = max(1, rows)
+    smallest = min(1.0, rows * sign_flip_floor(seeds))
+    detectable = _detectable(seeds, alpha / rows, power) if smallest < alpha else None
+    return Power(seeds, rows, smallest, detectable, least_seeds(rows, alpha))
+
+
+def least_seeds(rows: int, alpha: float = ALPHA) -> int:
+    """The fewest seeds with which a sign-flip test can decide in a family of ``rows``.
+
+    >>> [least_seeds(rows) for rows in (1, 2, 5, 20)]
+    [6, 7, 8, 10]
+    """
+    seeds = 1
+    while max(1, rows) * sign_flip_floor(seeds) >= alpha:
+        seeds += 1
+    return seeds
+
+
+def seeds_for_effect(dz: float | None, rows: int, alpha: float = ALPHA, power: float = POWER) -> int | None:
+    """Seeds for a verdict with this power at an effect of ``dz``, after the correction over ``rows``.
+
+    Planned at the level that Holm asks of the smallest p-value; the sign-flip test must be able to reach it.
+
+    >>> seeds_for_effect(5.0, rows=1), seeds_for_effect(1.0, rows=1), seeds_for_effect(0.0, rows=1)
+    (6, 10, None)
+    """
+    if dz is None or (pairs := pairs_needed(dz, power, alpha / max(1, rows))) is None:
+        return None
+    return max(pairs, least_seeds(rows, alpha))
+
+
+def _detectable(seeds: int, alpha: float, power: float) -> float | None:
+    """The effect at which the paired t test at this level has this power; the sign-flip test is close to it."""
+    low, high = 0.0, 1.0
+    while t_test_power(seeds, high, alpha) < power:
+        low, high = high, 2 * high
+        if high > LARGEST or isinf(high):
+            return None
+    while high - low > 1e-4:
+        middle = (low + high) / 2
+        low, high = (low, middle) if t_test_power(seeds, middle, alpha) >= power else (middle, high)
+    return high
+
+
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -1,0 +1,137 @@
+"""The task's primary metric as a record describes it: its name, unit and direction, and how its numbers are written.
+
+Shares of one (accuracy, AUC) are kept as shares and shown in percent, their differences in points; everything else is
+kept and shown in its own unit.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import exp, fsum, log, sqrt
+from statistics import fmean, stdev
+from typing import Any
+
+MARGIN = 0.005
+"""Half a point of a share: a smaller difference is of no practical interest."""
+RELATIVE_MARGIN = 0.01
+"""For other units: one per cent of the baseline's level."""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """What decides a comparison.
+
+    >>> ACCURACY.level(0.9321), ACCURACY.change(0.0123), ACCURACY.amount(-0.0123)
+    ('93.21 %', '+1.23', '1.23 points')
+    >>> error = Quantity("mae", unit="years", larger_is_better=False)
+    >>> error.level(2.5), error.change(-0.25), error.amount(-0.25), error.gain(-0.25)
+    ('2.5 years', '-0.25', '0.25 years', 0.25)
+    """
+
+    name: str = "accuracy"
+    unit: str = "share"
+    larger_is_better: bool = True
+
+    @property
+    def is_share(self) -> bool:
+        """Whether it lies between 0 and 1 and is shown in percent."""
+        return self.unit == "share"
+
+    @property
+    def difference_unit(self) -> str:
+        """The unit of a difference, for headings; empty for pure numbers."""
+        return "points" if self.is_share else self.unit
+
+    @property
+    def direction(self) -> str:
+        """Which way is better, for people."""
+        return "larger is better" if self.larger_is_better else "smaller is better"
+
+    def gain(self, difference: float) -> float:
+        """A difference with the sign of an improvement."""
+        return difference if self.larger_is_better else -difference
+
+    def better(self, one: float, other: float) -> bool:
+        """Whether ``one`` is better than ``other``."""
+        return self.gain(one - other) > 0
+
+    def number(self, value: float | None) -> str:
+        """A level without its unit, for columns."""
+        if value is None:
+            return "-"
+        return f"{100 * value:.2f}" if self.is_share else f"{value:.4g}"
+
+    def level(self, value: float | None) -> str:
+        """A level with its unit."""
+        return f"{self.number(value)}{' %' if self.is_share else f' {self.unit}' if self.unit else ''}"
+
+    def change(self, difference: float | None) -> str:
+        """A signed difference without its unit."""
+        if difference is None:
+            return "-"
+        return f"{100 * difference:+z.2f}" if self.is_share else f"{difference:+z.3g}"
+
+    def amount(self, difference: float) -> str:
+        """The size of a difference, with its unit."""
+        size = self.change(abs(difference)).removeprefix("+")
+        return f"{size} {self.difference_unit}".rstrip()
+
+    def margin(self, baseline_level: float | None) -> float | None:
+        """The difference below which two methods count as equivalent; None if it cannot be had."""
+        if self.is_share:
+            return MARGIN
+        return RELATIVE_MARGIN * abs(baseline_level) if baseline_level else None
+
+
+ACCURACY = Quantity()
+
+Shares = Sequence[float]
+
+FIXED_GUESS: Mapping[str, float] = {"auc": 0.5, "r2": 0.0}
+CLASS_GUESS: Mapping[str, Callable[[Shares], float]] = {
+    "accuracy": max,
+    "balanced_accuracy": lambda shares: 1 / len(shares),
+    "macro_f1": lambda shares: 2 * max(shares) / (1 + max(shares)) / len(shares),
+    "perplexity": lambda shares: exp(-fsum(share * log(share) for share in shares if share)),
+}
+"""What a model reaches, by metric, that has learned nothing but how frequent the classes are."""
+BEST: Mapping[str, float] = {"perplexity": 1.0}
+"""The best value there is, where it is not 1."""
+LEARNED = 0.02
+"""A model has learned something that is this share of the way from a constant guess to the best value, or further."""
+
+
+def chance_level(quantity: Quantity, manifest: Mapping[str, Any]) -> float | None:
+    """What a constant guess reaches, from the class counts in ``run.json``; None where that is not known.
+
+    >>> chance_level(ACCURACY, {"classes": ["cat", "dog"], "partition": [[3, 1], [3, 1]]})
+    0.75
+    >>> chance_level(ACCURACY, {"classes": ["cat", "dog"]})
+    0.5
+    >>> print(chance_level(Quantity("mae", "", False), {"classes": ["cat", "dog"]}))
+    None
+    """
+    if quantity.name in FIXED_GUESS:
+        return FIXED_GUESS[quantity.name]
+    guess = CLASS_GUESS.get(quantity.name)
+    classes = manifest.get("classes") or ()
+    if guess is None or len(classes) < 2:
+        return None
+    counts = [fsum(column) for column in zip(*manifest.get("partition") or (), strict=True)]
+    if len(counts) != len(classes) or not fsum(counts):
+        counts = [1.0] * len(classes)
+    return guess([count / fsum(counts) for count in counts])
+
+
+def at_chance(quantity: Quantity, chance: float | None, values: Sequence[float]) -> bool:
+    """Whether runs that ended at ``values`` are not shown to be better than a constant guess.
+
+    Their mean must be beyond it by more than two standard errors, and by more than a small share of the way there is.
+
+    >>> at_chance(ACCURACY, 0.1, [0.10, 0.11, 0.09]), at_chance(ACCURACY, 0.1, [0.6, 0.7])
+    (True, False)
+    """
+    if chance is None or not values:
+        return False
+    error = stdev(values) / sqrt(len(values)) if len(values) > 1 else 0.0
+    least = LEARNED * abs(BEST.get(quantity.name, 1.0) - chance)
+    return quantity.gain(fmean(values) - chance) <= max(2 * error, least)
