@@ -108,7 +108,7 @@ class ProcessPool(Generic[W]):
                 answer = self._receive(worker)
                 worker.job = None
                 if answer is not None:
-                    results[index] = _opened(answer)
+                    results[index] = answer_of(answer)
                     continue
                 reason = f"worker process ended with exit code {worker.process.exitcode}"
                 self._workers[self._workers.index(worker)] = self._start()
@@ -173,14 +173,14 @@ def _work(pipe: Connection, open_workspace: Callable[[], Any]) -> None:
             workspace = workspace or open_workspace()
             answer = pack((True, unpack(content).run(workspace)))
         except Exception as error:
-            answer = _packed_error(error)
+            answer = packed_error(error)
         try:
             pipe.send_bytes(answer)
         except OSError:
             os._exit(0)
 
 
-def _packed_error(error: Exception) -> bytes:
+def packed_error(error: Exception) -> bytes:
     """An error as an answer; one that cannot travel is described."""
     try:
         answer = pack((False, error))
@@ -198,7 +198,8 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
-def _opened(answer: bytes) -> Any:
+def answer_of(answer: bytes) -> Any:
+    """What a job answered; what it raised is raised here."""
     ok, value = pickle.loads(answer)
     if not ok:
         raise value

@@ -1,0 +1,111 @@
+"""Jobs on Ray: in order, survived, shared; on a cluster of this machine that ends with the test."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ecgr.errors import EnvironmentFault
+from ecgr.simulation.engines.pool import Lost
+from support.jobs import Dies, Fails, Log, Square, open_workspace
+
+ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
+
+from ecgr.simulation.engines.ray import Cluster, RayPool  # noqa: E402
+
+SMALL = Cluster(cpus=0.1)  # so that the pools of a test find room beside each other
+
+pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[RayPool[dict[str, int]]]:
+    with RayPool(open_workspace, workers=2, cluster=SMALL) as pool:
+        yield pool
+    assert not ray.is_initialized()
+
+
+def answers_of(pool: RayPool[Any], jobs: list[Any]) -> list[Any]:
+    """Every answer, and of squares the number alone."""
+    return [answer[0] if isinstance(answer, tuple) else answer for answer in pool.map(jobs)]
+
+
+def test_results_come_in_the_order_of_the_jobs_and_workers_keep_their_workspace(pool: RayPool[dict[str, int]]) -> None:
+    answers: list[Any] = list(pool.map([Square(i, cost=(i * 7) % 5) for i in range(20)]))
+    assert [square for square, _, _ in answers] == [i**2 for i in range(20)]
+    assert os.getpid() not in {pid for _, pid, _ in answers}
+    again: list[Any] = list(pool.map([Square(1)]))
+    assert again[0][2] > 1
+    assert list(pool.map([])) == []
+
+
+def test_a_job_whose_actor_dies_is_tried_once_more_and_then_lost(pool: RayPool[dict[str, int]], tmp_path: Path) -> None:
+    once, always = tmp_path / "once", tmp_path / "always"
+    lost = Lost("the actor that held it died, 2 times")
+    jobs = [Dies(once, times=1), Square(3), Dies(always, times=10), Square(4)]
+    assert answers_of(pool, jobs) == ["alive", 9, lost, 16]
+    assert once.stat().st_size == always.stat().st_size == 2
+
+
+def test_what_a_job_raises_is_raised_here_and_the_pool_goes_on(pool: RayPool[dict[str, int]]) -> None:
+    with pytest.raises(ArithmeticError, match="seven"):
+        answers_of(pool, [Square(1), Fails("seven")])
+    assert answers_of(pool, [Square(5)]) == [25]
+
+
+def test_too_large_a_worker_is_one_clear_line(pool: RayPool[dict[str, int]]) -> None:
+    big = RayPool(open_workspace, workers=1, cluster=Cluster(gpus=3))
+    with pytest.raises(EnvironmentFault, match=r"wants 3 GPUs and the whole cluster has 0.*--gpus-per-worker"):
+        big.__enter__()
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the shared array lies, and in which process."""
+
+    cost: int = 1
+
+    def run(self, workspace: torch.Tensor) -> tuple[str, int]:
+        mapped = [
+            line.split()[-1]
+            for line in Path("/proc/self/maps").read_text().splitlines()
+            if int(line.split("-")[0], 16) <= workspace.data_ptr() < int(line.split("-")[1].split()[0], 16)
+        ]
+        return mapped[0], int(workspace.sum())
+
+
+@dataclass(frozen=True)
+class Holds:
+    """Opens a workspace that is one large array."""
+
+    data: torch.Tensor
+
+    def __call__(self) -> torch.Tensor:
+        return self.data
+
+
+def test_actors_read_data_from_shared_memory(pool: RayPool[dict[str, int]]) -> None:
+    with RayPool(Holds(torch.ones(2_000_000)), workers=2, cluster=SMALL) as sharing:
+        answers: list[Any] = list(sharing.map([Places(), Places()]))
+    for place, total in answers:
+        assert place.startswith("/dev/shm/")
+        assert total == 2_000_000
+
+
+def test_the_most_expensive_jobs_start_first(tmp_path: Path, pool: RayPool[dict[str, int]]) -> None:
+    log = tmp_path / "order"
+    with RayPool(open_workspace, workers=1, cluster=SMALL) as single:
+        assert list(single.map([Log(i, cost, log) for i, cost in enumerate([2, 9, 1, 5])])) == [0, 1, 2, 3]
+    assert log.read_text().split() == ["1", "3", "0", "2"]
+
+
+def test_an_address_where_nobody_answers_is_one_clear_line() -> None:
+    script = "from ecgr.simulation.engines.ray import Cluster, connect; connect(Cluster(address='127.0.0.1:9'), 1)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
+    assert "ray: cannot use the cluster at 127.0.0.1:9" in done.stderr
