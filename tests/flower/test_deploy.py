@@ -1,7 +1,9 @@
 """What init writes, what it refuses, and what the ServerApp makes of it."""
 
 import json
+import shutil
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -77,12 +79,50 @@ def test_the_files_for_several_machines(tmp_path: Path) -> None:
         unit = (site / "ecgr-supernode.service").read_text()
         assert f"partition-id={client}" in unit
         assert "Restart=always" in unit
+        assert "ECGR_STATE=/var/lib/ecgr/state ECGR_DATA=/srv/ecgr/data" in unit
         assert (site / "node.pub").read_bytes() == (server / f"site-{client}.pub").read_bytes()
     assert load(server / "app" / "ecgr_federation" / "experiment.toml").key() == chosen.key()
     assert json.loads((server / "server.json").read_bytes())["guard"]["min_clients"] == 2
     assert not list(server.rglob("node"))
     with pytest.raises(ConfigError, match="not empty"):
         write_deployment(tmp_path / "plan", chosen, Deployment("fl.example.org", 2), Guard())
+
+
+@pytest.mark.parametrize("path", ["relative", "/with space", "/per%cent", "/quo'te", "/new\nline", "/$(id)"])
+def test_a_path_cannot_carry_anything_else(tmp_path: Path, path: str) -> None:
+    for option in ("environment", "data"):
+        with pytest.raises(ConfigError, match=f"--{option}"):
+            Deployment("fl.example.org", 2, **{option: path})  # type: ignore[arg-type]
+    if path != "relative":
+        with pytest.raises(ConfigError, match="--out"):
+            write_deployment(tmp_path / path[1:], load("quickstart"), Deployment("fl.example.org", 2), Guard())
+
+
+LOCKS = ("NoNewPrivileges=yes", "ProtectSystem=strict", "PrivateTmp=yes", "RestrictSUIDSGID=yes", "UMask=0077")
+
+
+def test_services_have_a_user_of_their_own_and_little_else(tmp_path: Path) -> None:
+    write_deployment(tmp_path / "plan", load("quickstart"), Deployment("fl.example.org", 1, port=443), Guard())
+    units = sorted((tmp_path / "plan").rglob("*.service"))
+    assert [path.name for path in units] == ["ecgr-proxy.service", "ecgr-superlink.service", "ecgr-supernode.service"]
+    for path in units:
+        lines = path.read_text().splitlines()
+        assert {"User=ecgr", *LOCKS} <= set(lines)
+        (command,) = (line for line in lines if line.startswith("ExecStart="))
+        assert command.startswith("ExecStart=/"), "an absolute path, and no shell"
+        assert "/sh " not in command
+        capabilities = "CapabilityBoundingSet=" + ("CAP_NET_BIND_SERVICE" if "proxy" in path.name else "")
+        assert capabilities in lines
+
+
+@pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing")
+def test_systemd_understands_the_units(tmp_path: Path) -> None:
+    """Whatever systemd says, it says nothing of the files themselves but that programs are not installed here."""
+    write_deployment(tmp_path / "plan", load("quickstart"), Deployment("fl.example.org", 1), Guard())
+    for path in (tmp_path / "plan").rglob("*.service"):
+        done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
+        said = [line for line in done.stderr.splitlines() if str(path) in line]
+        assert said == [], said
 
 
 def test_the_proxy_passes_what_sites_need_and_no_more() -> None:

@@ -82,6 +82,10 @@ def init_command(
     port: Annotated[int, typer.Option("--port", help="The proxy's public port.")] = 8443,
     body_limit: Annotated[int, typer.Option("--body-limit", help="Largest request of a site, in megabytes.")] = 64,
     proxied: Annotated[bool, typer.Option("--proxy/--no-proxy", help="Whether the proxy stands in front.")] = True,
+    environment: Annotated[
+        str, typer.Option("--environment", help="Where ecgr is installed, on every machine: a virtual environment.")
+    ] = "/opt/ecgr",
+    data: Annotated[str, typer.Option("--data", help="Where a site's data lie.")] = "/srv/ecgr/data",
     min_clients: MinClients = 2,
     deadline: Deadline = 3600.0,
     norm_factor: NormFactor = 10.0,
@@ -94,7 +98,7 @@ def init_command(
 
     refuse_simulator_only(chosen)
     guard = _guard(min_clients, deadline, norm_factor, outliers)
-    deployment = Deployment(server, clients, bind=bind, port=port, body_limit=body_limit, proxied=proxied)
+    deployment = Deployment(server, clients, bind, port, body_limit, proxied, environment, data)
     guide = write_deployment(out_dir, chosen, deployment, guard)
     out.print(guide.read_text(), markup=False, soft_wrap=True)
     out.print(f"All of this is in {out_dir}", markup=False, soft_wrap=True)

@@ -16,10 +16,12 @@ from string import Template
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment
 from ecgr.flower.deploy.bundle import SETTINGS, write_app, write_settings
-from ecgr.flower.deploy.keys import LOOPBACK, make_certificates, make_node_key, read_public_key
+from ecgr.flower.deploy.keys import LOOPBACK, VALID_DAYS, make_certificates, make_node_key, read_public_key
 from ecgr.flower.guard.guard import Guard
 
 SUPERLINK_PORT = 8000
+PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+")
+PLAIN_PATH_TEXT = "give an absolute path of letters, digits and . _ - +, which units and nginx read as it is"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,6 +35,8 @@ class Deployment:
         port: the proxy's public port.
         body_limit: the largest request that passes the proxy, in megabytes.
         proxied: whether the proxy is there.
+        environment: where Python and the packages are installed, on every machine.
+        data: where a site's data lie.
 
     >>> Deployment("fl.example.org", 3).sites_connect_to
     'fl.example.org:8443'
@@ -44,6 +48,8 @@ class Deployment:
     port: int = 8443
     body_limit: int = 64
     proxied: bool = True
+    environment: str = "/opt/ecgr"
+    data: str = "/srv/ecgr/data"
 
     def __post_init__(self) -> None:
         problems = []
@@ -53,6 +59,11 @@ class Deployment:
             problems.append(f"--port: {self.port} does not fit; 1 to 65535, but not {SUPERLINK_PORT}, the SuperLink's")
         if not 1 <= self.body_limit <= 4096:
             problems.append(f"--body-limit: {self.body_limit} does not fit; 1 to 4096 megabytes")
+        problems += [
+            f"--{option}: {path!r} does not fit; {PLAIN_PATH_TEXT}"
+            for option, path in (("environment", self.environment), ("data", self.data))
+            if not PLAIN_PATH.fullmatch(path)
+        ]
         if not _is_loopback(self.bind) and not self.proxied:
             problems.append(
                 f"--bind: {self.bind} without the proxy would let anybody who reaches the port start code at every"
@@ -73,6 +84,8 @@ def write_deployment(directory: Path, experiment: Experiment, deployment: Deploy
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"--out: {directory} is not empty; give another directory")
     server = directory.resolve() / "server"
+    if not PLAIN_PATH.fullmatch(str(server)):
+        raise ConfigError(f"--out: {str(server.parent)!r} does not fit; {PLAIN_PATH_TEXT}")
     make_certificates(server, [deployment.server, *(host for host in LOOPBACK if host != deployment.server)])
     keys = {}
     for client in range(deployment.clients):
@@ -129,7 +142,13 @@ def supernode_command(client: int, deployment: Deployment, site: str = "/etc/ecg
 
 def _superlink_unit(server: Path, deployment: Deployment) -> str:
     command = superlink_command(server, deployment)
-    return _fill("ecgr-superlink.service", server=server, settings=SETTINGS, command=command)
+    return _fill(
+        "ecgr-superlink.service",
+        server=server,
+        settings=SETTINGS,
+        command=command,
+        environment=deployment.environment,
+    )
 
 
 def _proxy_unit(server: Path) -> str:
@@ -137,7 +156,13 @@ def _proxy_unit(server: Path) -> str:
 
 
 def _supernode_unit(client: int, deployment: Deployment) -> str:
-    return _fill("ecgr-supernode.service", client=client, command=supernode_command(client, deployment))
+    return _fill(
+        "ecgr-supernode.service",
+        client=client,
+        command=supernode_command(client, deployment),
+        environment=deployment.environment,
+        data=deployment.data,
+    )
 
 
 def _guide(directory: Path, deployment: Deployment) -> str:
@@ -145,12 +170,7 @@ def _guide(directory: Path, deployment: Deployment) -> str:
     register = "\n".join(
         f"    flwr supernode register {server}/site-{client}.pub here" for client in range(deployment.clients)
     )
-    proxy = (
-        f"    cp {server}/ecgr-proxy.service /etc/systemd/system/ && systemctl enable --now ecgr-proxy"
-        f"     # or: nginx -c {server}/nginx.conf\n"
-        if deployment.proxied
-        else ""
-    )
+    proxy = f"    # and: nginx -c {server}/nginx.conf" if deployment.proxied else ""
     firewall = (
         ""
         if _is_loopback(deployment.bind)
@@ -162,6 +182,10 @@ def _guide(directory: Path, deployment: Deployment) -> str:
         host=deployment.server,
         server=server,
         settings=SETTINGS,
+        environment=deployment.environment,
+        data=deployment.data,
+        days=VALID_DAYS,
+        services="ecgr-superlink ecgr-proxy" if deployment.proxied else "ecgr-superlink",
         superlink=superlink_command(server, deployment),
         supernode=supernode_command(0, deployment),
         proxy=proxy,
