@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -11,6 +12,9 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from ecgr.errors import ConfigError
+from ecgr.experiment.config import Experiment
+from ecgr.experiment.dealing import deal
+from ecgr.tasks.data import Dataset
 from ecgr.tasks.partitioners import (
     IID,
     PARTITIONERS,
@@ -23,6 +27,7 @@ from ecgr.tasks.partitioners import (
     deal_out,
     top_up,
 )
+from ecgr.tasks.partitioners.partition import without_small
 from ecgr.tasks.partitioners.partitioners import apportion
 from ecgr.tasks.samples import Samples
 
@@ -220,3 +225,59 @@ def test_topping_up_leaves_nobody_poor_and_loses_nothing(sizes: list[int], minim
 def test_a_sample_for_two_is_refused() -> None:
     with pytest.raises(ConfigError, match="more than one client"):
         Partition.of([[0, 1], [1]])
+
+
+SITES = np.repeat(["a", "b", "c"], [40, 3, 20])
+
+
+def site_dataset() -> Dataset:
+    samples = Samples(np.zeros((63, 2), np.float32), np.arange(63) % 2, SITES)
+    return Dataset(samples, samples, shape={"features": 2, "classes": 2}, classes=("0", "1"))
+
+
+def dealt(**partition: Any) -> Partition:
+    settings = {"partition": {"name": "groups", "min_batches": 1, **partition}, "federation": {"batch_size": 4}}
+    return deal(Experiment.from_dict(settings), site_dataset())
+
+
+def test_a_small_natural_client_is_refused_and_named() -> None:
+    with pytest.raises(ConfigError, match=r"client 1 \(b\) has 3 training samples, 1 of 3 clients have fewer than 4"):
+        dealt()
+
+
+def test_a_small_natural_client_can_be_left_out() -> None:
+    partition = dealt(empty="skip")
+    assert partition.sizes() == [40, 0, 20]
+    assert set(SITES[partition.clients[2]]) == {"c"}
+
+
+def test_nobody_is_topped_up_with_anothers_samples() -> None:
+    for partition in (dealt(min_batches=0), dealt(clients=3, min_batches=0)):
+        assert [SITES[part].tolist() for part in partition] == [["a"] * 40, ["b"] * 3, ["c"] * 20]
+
+
+def test_clients_without_a_number_are_all_there_are() -> None:
+    assert len(dealt(min_batches=0)) == 3
+    assert Experiment.from_dict({"partition": {"name": "groups"}}).partition.clients is None
+    assert Experiment.from_dict({"partition": {"name": "iid"}}).partition.clients == 10
+    with pytest.raises(ConfigError, match=r"leave partition\.clients out for one client a group"):
+        dealt(clients=4)
+    with pytest.raises(ConfigError, match=r"partition\.clients: missing"):
+        deal_out(IID(), site_dataset().train, None, np.random.default_rng(0))
+
+
+@given(
+    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=8),
+    minimum=st.integers(0, 20),
+    clients=st.integers(1, 8),
+    seed=st.integers(0, 99),
+)
+def test_whatever_is_left_out_groups_stay_whole(sizes: list[int], minimum: int, clients: int, seed: int) -> None:
+    groups = np.repeat([f"g{i}" for i in range(len(sizes))], sizes)
+    partition = Groups().by_groups(groups, min(clients, len(sizes)), np.random.default_rng(seed))
+    left = without_small(partition, minimum)
+    for before, after in zip(partition, left, strict=True):
+        assert after.tolist() == (before.tolist() if len(before) >= minimum else [])
+    for part in left:
+        for name in set(groups[part].tolist()):
+            assert (groups[part] == name).sum() == (groups == name).sum()

@@ -8,7 +8,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
@@ -25,9 +25,11 @@ from ecgr.tables import unknown
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partitioners import PARTITIONERS, Partitioner
+from ecgr.tasks.partitioners.partition import GroupPartitioner
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
+DEFAULT_CLIENTS = 10
 PACKAGED = Path(__file__).parents[1] / "experiments"
 CHECKED_OUT = Path(__file__).parents[3] / "experiments"
 
@@ -105,7 +107,7 @@ class Experiment:
             source=component("data"),
             data=settings("data"),
             partitioner=component("partition"),
-            partition=settings("partition"),
+            partition=_counted(settings("partition"), component("partition")),
             model=ModelChoice(name=model["name"], parameters=validated(MODELS[model["name"]], given)),
             algorithm=component("algorithm"),
             regulator=component("regulator"),
@@ -115,10 +117,9 @@ class Experiment:
             run=settings("run"),
         )
         available = getattr(experiment.source, "train_samples", None)
-        if available is not None and experiment.partition.clients > available:
-            raise ConfigError(
-                f"partition.clients: {experiment.partition.clients} clients cannot share {available} training samples"
-            )
+        clients = experiment.partition.clients
+        if available is not None and clients is not None and clients > available:
+            raise ConfigError(f"partition.clients: {clients} clients cannot share {available} training samples")
         return experiment
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
@@ -164,6 +165,13 @@ class Experiment:
         config = self.to_dict()
         config["run"] = {k: v for k, v in config["run"].items() if k not in {"seed", "name"}}
         return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def _counted(settings: PartitionSettings, partitioner: Partitioner) -> PartitionSettings:
+    """With a number of clients wherever neither the data's groups nor a file give one."""
+    if settings.clients is not None or settings.file is not None or isinstance(partitioner, GroupPartitioner):
+        return settings
+    return replace(settings, clients=DEFAULT_CLIENTS)
 
 
 def load(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Experiment:

@@ -7,6 +7,7 @@ from ecgr.experiment.config import Experiment
 from ecgr.streams import stream
 from ecgr.tasks.data import Dataset, stratified
 from ecgr.tasks.partitioners import Partition, deal_out, load_partition, top_up
+from ecgr.tasks.partitioners.partition import GroupPartitioner, without_small
 
 
 def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
@@ -18,11 +19,11 @@ def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
 def deal(experiment: Experiment, dataset: Dataset) -> Partition:
     """The experiment's partition of the training samples, nobody poorer than its rule allows."""
     settings, samples = experiment.partition, len(dataset.train)
-    if settings.clients > samples:
+    if settings.clients is not None and settings.clients > samples:
         raise ConfigError(f"partition.clients: {settings.clients} clients cannot share {samples} training samples")
     if settings.file is not None:
         partition = load_partition(Path(settings.file), samples)
-        if len(partition) != settings.clients:
+        if settings.clients not in (None, len(partition)):
             raise ConfigError(
                 f"partition.file: {settings.file} deals to {len(partition)} clients, not {settings.clients}"
             )
@@ -30,7 +31,10 @@ def deal(experiment: Experiment, dataset: Dataset) -> Partition:
         rng = stream(experiment.run.seed, "partition")
         partition = deal_out(experiment.partitioner, dataset.train, settings.clients, rng)
         minimum = settings.min_batches * experiment.federation.batch_size
-        partition = top_up(partition, minimum, stream(experiment.run.seed, "top-up"))
+        if isinstance(experiment.partitioner, GroupPartitioner):
+            partition = _whole(experiment, partition, minimum, dataset)
+        else:
+            partition = top_up(partition, minimum, stream(experiment.run.seed, "top-up"))
     empty = [client for client, size in enumerate(partition.sizes()) if not size]
     if empty and settings.empty == "error":
         raise ConfigError(
@@ -40,3 +44,18 @@ def deal(experiment: Experiment, dataset: Dataset) -> Partition:
     if len(empty) == len(partition):
         raise ConfigError("partition: no client has any data")
     return partition
+
+
+def _whole(experiment: Experiment, partition: Partition, minimum: int, dataset: Dataset) -> Partition:
+    """Natural clients as they are; those with fewer than ``minimum`` samples are refused, or left out if asked to."""
+    small = [client for client, size in enumerate(partition.sizes()) if size < minimum]
+    if small and experiment.partition.empty == "error":
+        first = partition.clients[small[0]]
+        names = [] if dataset.train.groups is None else sorted(set(dataset.train.groups[first].tolist()))
+        who = f"client {small[0]}" + (f" ({names[0]})" if len(names) == 1 else "")
+        raise ConfigError(
+            f"partition.min_batches: {who} has {len(first)} training samples, {len(small)} of {len(partition)} clients"
+            f" have fewer than {minimum}, and groups stay whole; lower partition.min_batches or federation.batch_size,"
+            ' or leave such clients out with partition.empty = "skip"'
+        )
+    return without_small(partition, minimum)

@@ -39,9 +39,13 @@ class DataSettings:
 
 @component
 class PartitionSettings:
-    """``[partition]`` besides what the partitioner itself takes."""
+    """``[partition]`` besides what the partitioner itself takes.
 
-    clients: Annotated[int, Field(ge=1, le=1_000_000)] = 10
+    Without ``clients``, there are as many as the data have groups, where it is groups that are dealt out, as many as
+    ``file`` says, or else ten.
+    """
+
+    clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     min_batches: Annotated[int, Field(ge=0)] = 2
     empty: Literal["error", "skip"] = "error"
     file: str | None = None

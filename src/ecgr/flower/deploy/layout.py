@@ -16,7 +16,7 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecgr.errors import EnvironmentFault
+from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.experiment.config import Experiment
 from ecgr.flower.deploy.bundle import SETTINGS, write_app, write_settings
 from ecgr.flower.deploy.keys import make_certificates, make_node_key, read_public_key
@@ -37,6 +37,8 @@ class Layout:
     @classmethod
     def prepare(cls, experiment: Experiment, out: Path, guard: Guard) -> "Layout":
         """Choose ports and write all files; keys and client states that are there already are kept."""
+        if experiment.partition.clients is None:
+            raise ConfigError("partition.clients: missing; a federation is told how many sites it has")
         clients = range(experiment.partition.clients)
         port, *node_ports = free_ports(1 + len(clients))
         layout = cls((out / ".federation").resolve(), port, tuple(node_ports))

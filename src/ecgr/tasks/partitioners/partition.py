@@ -1,7 +1,8 @@
 """What every way of dealing samples out to clients has in common.
 
-A partitioner is a pure function of (labels, clients, rng); a `Partition` is a list of index arrays. The rule that
-nobody is left too poor to train is the same for all of them and is applied afterwards.
+A partitioner is a pure function of (labels, clients, rng); a `Partition` is a list of index arrays. That nobody is left
+too poor to train is seen to afterwards: clients that were drawn are topped up, natural ones are left as they are, or
+left out.
 """
 
 from collections.abc import Iterator, Sequence
@@ -59,18 +60,37 @@ class Partitioner(Protocol):
 
 @runtime_checkable
 class GroupPartitioner(Protocol):
-    """A partitioner that also wants to know what each sample was taken from, where the data set says so."""
+    """A partitioner that deals out by what each sample was taken from: its clients are natural, never topped up."""
+
+    def names(self, samples: Samples) -> GroupNames:
+        """The group of each sample."""
+        ...
 
     def by_groups(self, groups: GroupNames, clients: int, rng: np.random.Generator) -> Partition:
         """Deal the samples out by their groups."""
         ...
 
 
-def deal_out(partitioner: Partitioner, samples: Samples, clients: int, rng: np.random.Generator) -> Partition:
-    """Deal samples out: by its groups if it has some and the partitioner asks for them, else by its labels."""
-    if samples.groups is not None and isinstance(partitioner, GroupPartitioner):
-        return partitioner.by_groups(samples.groups, clients, rng)
+def deal_out(partitioner: Partitioner, samples: Samples, clients: int | None, rng: np.random.Generator) -> Partition:
+    """Deal samples out: by their groups if the partitioner asks for them, else by their classes.
+
+    ``clients = None`` means all there are: one for each group.
+    """
+    if isinstance(partitioner, GroupPartitioner):
+        names = partitioner.names(samples)
+        return partitioner.by_groups(names, clients or len(np.unique(names)), rng)
+    if clients is None:
+        raise ConfigError("partition.clients: missing; say how many clients there are to be")
     return partitioner(strata(samples.targets), clients, rng)
+
+
+def without_small(partition: Partition, minimum: int) -> Partition:
+    """Clients with fewer than ``minimum`` samples get none: what is a client by nature is not topped up.
+
+    >>> without_small(Partition.of([range(10), [10]]), 4).sizes()
+    [10, 0]
+    """
+    return Partition(tuple(part if len(part) >= minimum else part[:0] for part in partition))
 
 
 def top_up(partition: Partition, minimum: int, rng: np.random.Generator) -> Partition:

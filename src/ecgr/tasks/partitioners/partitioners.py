@@ -10,6 +10,7 @@ from ecgr.errors import ConfigError
 from ecgr.tasks.data.dataset import Labels
 from ecgr.tasks.data.group_file import read_group_names
 from ecgr.tasks.partitioners.partition import GroupNames, Partition
+from ecgr.tasks.samples import Samples
 
 
 @component
@@ -96,9 +97,10 @@ class Groups:
     """What belongs together stays together: all samples of a group (a site, a patient, a tile) go to one client.
 
     The groups come from ``groups``, a file with one name for each training sample (a JSON list, or a CSV with the
-    column ``group``), or else from the data set, where it knows them. With as many groups as clients, each client is a
-    group, in the order of the names. With more, they are dealt in random order, each to whoever has least. Topping up
-    poor clients would tear groups apart: set ``min_batches = 0`` where that matters.
+    column ``group``), or else from the data set, where it knows them. With as many groups as clients, or no number of
+    clients, each client is a group, in the order of the names. With more groups, they are dealt in random order, each
+    to whoever has least. Nobody is topped up with the samples of others: a client with fewer than ``min_batches``
+    batches is refused, or left out with ``empty = "skip"``.
 
     >>> sites = np.array(["a", "b", "b", "c"])
     >>> [client.tolist() for client in Groups().by_groups(sites, 3, np.random.default_rng(0))]
@@ -109,31 +111,36 @@ class Groups:
 
     def __call__(self, labels: Labels, clients: int, rng: np.random.Generator) -> Partition:
         """Deal the samples out by the groups of the file."""
-        if self.groups is None:
+        return self.by_groups(self.names(Samples(labels, labels)), clients, rng)
+
+    def names(self, samples: Samples) -> GroupNames:
+        """The groups of the file, or else of the data set."""
+        if self.groups is not None:
+            return read_group_names(self.groups, len(samples))
+        if samples.groups is None:
             raise ConfigError(
                 "partition.groups: this data set does not say what its samples were taken from;"
                 " name a JSON or CSV file with one group for each training sample"
             )
-        return _deal_groups(read_group_names(self.groups, len(labels)), clients, rng)
+        names: GroupNames = samples.groups
+        return names
 
     def by_groups(self, groups: GroupNames, clients: int, rng: np.random.Generator) -> Partition:
-        """Deal the samples out by the data set's ``groups``, unless there is a file."""
-        names = groups if self.groups is None else read_group_names(self.groups, len(groups))
-        return _deal_groups(names, clients, rng)
-
-
-def _deal_groups(groups: GroupNames, clients: int, rng: np.random.Generator) -> Partition:
-    names, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
-    if len(names) < clients:
-        raise ConfigError(f"partition.clients: {clients} clients cannot share {len(names)} groups, which stay whole")
-    if len(names) == clients:
-        owner = np.arange(clients)
-    else:
-        owner, load = np.zeros(len(names), dtype=np.int64), np.zeros(clients, dtype=np.int64)
-        for group in rng.permutation(len(names)):
-            owner[group] = np.argmin(load)
-            load[owner[group]] += sizes[group]
-    return Partition.of([np.flatnonzero(owner[group_of] == client) for client in range(clients)])
+        """Deal whole groups out."""
+        names, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
+        if len(names) < clients:
+            raise ConfigError(
+                f"partition.clients: {clients} clients cannot share {len(names)} groups, which stay whole;"
+                " leave partition.clients out for one client a group"
+            )
+        if len(names) == clients:
+            owner = np.arange(clients)
+        else:
+            owner, load = np.zeros(len(names), dtype=np.int64), np.zeros(clients, dtype=np.int64)
+            for group in rng.permutation(len(names)):
+                owner[group] = np.argmin(load)
+                load[owner[group]] += sizes[group]
+        return Partition.of([np.flatnonzero(owner[group_of] == client) for client in range(clients)])
 
 
 def apportion(shares: NDArray[np.float64], total: int, *, deal: bool = True) -> NDArray[np.int64]:
