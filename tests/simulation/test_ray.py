@@ -73,7 +73,7 @@ class Places:
 
     def run(self, workspace: torch.Tensor) -> tuple[str, int]:
         mapped = [
-            line.split()[-1]
+            line.split()[5]  # the file, before "(deleted)"
             for line in Path("/proc/self/maps").read_text().splitlines()
             if int(line.split("-")[0], 16) <= workspace.data_ptr() < int(line.split("-")[1].split()[0], 16)
         ]
