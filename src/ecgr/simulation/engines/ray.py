@@ -8,6 +8,7 @@ replaced where the cluster has room for it; the others go on meanwhile.
 import logging
 import os
 import platform
+import socket
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -222,6 +223,7 @@ def connect(cluster: Cluster, workers: int) -> bool:
         _register(ray)
         return False
     address = cluster.address or os.environ.get("RAY_ADDRESS")
+    _check_reachable(address)
     local: dict[str, Any] = {
         "num_cpus": max(1, ceil(workers * cluster.cpus)),
         "include_dashboard": False,
@@ -237,6 +239,19 @@ def connect(cluster: Cluster, workers: int) -> bool:
         raise EnvironmentFault(f"ray: cannot use the cluster at {address or 'this machine'}: {reason}") from None
     _register(ray)
     return True
+
+
+def _check_reachable(address: str | None) -> None:
+    """Ask before Ray does, which tries for minutes."""
+    host, _, port = (address or "").rpartition("://")[2].rpartition(":")
+    if not port.isdigit():
+        return  # none, or a word such as "auto"
+    try:
+        socket.create_connection((host, int(port)), timeout=5).close()
+    except OSError as error:
+        raise EnvironmentFault(
+            f"ray: cannot use the cluster at {address}: {error.strerror or error}; is its head node up?"
+        ) from None
 
 
 def _register(ray: Any) -> None:
