@@ -17,16 +17,18 @@ if _TYPE_CHECKING:
     from ecgr.core.geometry import Geometry as Geometry
     from ecgr.core.geometry import Regulation as Regulation
     from ecgr.core.recorder import Recorder as Recorder
-    from ecgr.core.recorder import Update as Update
     from ecgr.core.regulators import ECGR as ECGR
     from ecgr.core.regulators import REGULATORS as REGULATORS
     from ecgr.core.regulators import herd as herd
+    from ecgr.core.update import Update as Update
     from ecgr.errors import ConfigError as ConfigError
     from ecgr.errors import DataError as DataError
     from ecgr.errors import EcgrError as EcgrError
     from ecgr.errors import EnvironmentFault as EnvironmentFault
     from ecgr.errors import IntegrityError as IntegrityError
+    from ecgr.errors import NotFiniteWarning as NotFiniteWarning
     from ecgr.errors import QuorumLost as QuorumLost
+    from ecgr.errors import RecordingError as RecordingError
     from ecgr.experiment.config import Experiment as Experiment
     from ecgr.experiment.config import load as load
     from ecgr.runs.record import RunRecord as RunRecord
@@ -48,13 +50,15 @@ _HOMES = {
     "Geometry": "core.geometry",
     "IntegrityError": "errors",
     "MODELS": "tasks.models",
+    "NotFiniteWarning": "errors",
     "PARTITIONERS": "tasks.partitioners",
     "QuorumLost": "errors",
     "REGULATORS": "core.regulators",
     "Recorder": "core.recorder",
+    "RecordingError": "errors",
     "Regulation": "core.geometry",
     "RunRecord": "runs.record",
-    "Update": "core.recorder",
+    "Update": "core.update",
     "compare": "compare",
     "herd": "core.regulators",
     "load": "experiment.config",
@@ -74,10 +78,12 @@ __all__ = [
     "Geometry",
     "IntegrityError",
     "MODELS",
+    "NotFiniteWarning",
     "PARTITIONERS",
     "QuorumLost",
     "REGULATORS",
     "Recorder",
+    "RecordingError",
     "Regulation",
     "RunRecord",
     "Update",

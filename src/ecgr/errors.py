@@ -4,6 +4,7 @@
 
     EcgrError                 something a person can mend
     ├── ConfigError        2  usage or configuration: a key, a name, a value, a combination
+    ├── RecordingError     2  a training loop whose steps cannot be recorded rightly
     ├── DataError          3  a data set that is missing, damaged or not what it says
     ├── IntegrityError     4  a file that was altered, or input that would be unsafe to read
     ├── EnvironmentFault   5  disk, lock, port, worker process: the machine, not the experiment
@@ -33,6 +34,16 @@ class ConfigError(EcgrError, ValueError):
     def __init__(self, *problems: str) -> None:
         self.problems = problems
         super().__init__("\n".join(problems))
+
+
+class RecordingError(EcgrError, RuntimeError):
+    """A training loop whose steps were not, or cannot be, recorded rightly: what happened, and what to do."""
+
+    exit_code = 2
+
+
+class NotFiniteWarning(RuntimeWarning):
+    """Training diverged: an update holds NaN or infinite values."""
 
 
 class DataError(EcgrError):

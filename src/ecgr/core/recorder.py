@@ -2,7 +2,7 @@
 
 The three-line drop-in::
 
-    with ecgr.Recorder(model, optimizer) as steps:      # any torch optimiser, any model, any device
+    with ecgr.Recorder(model, optimizer) as steps:      # or a list of optimisers; any model, any device
         ...                                             # the training loop, unchanged
     update = steps.regulated(ecgr.ECGR(beta=0.2))
     update.apply_(model)                                # model = start - update; send it as before
@@ -10,9 +10,9 @@ The three-line drop-in::
 Sign, stated once: a displacement is ``before - after``, an update ``start - end``; the server subtracts.
 """
 
+import sys
+import warnings
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any
 
@@ -21,79 +21,40 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from ecgr.core.geometry import Geometry, Regulation, Regulator, identity, is_finite
+from ecgr.core.beginning import Beginning
+from ecgr.core.geometry import Geometry, Regulator, identity, is_finite
 from ecgr.core.stores import STORES, GradientSet, SketchGradientSet, Store, pick
 from ecgr.core.stores.blocked import norm
 from ecgr.core.stores.protocol import Visit
+from ecgr.core.update import Update
 from ecgr.core.vectors import ParamSpec
-from ecgr.errors import ConfigError
+from ecgr.core.watch import Watch, check_values
+from ecgr.core.wrappers import bare_optimizers
+from ecgr.errors import ConfigError, NotFiniteWarning, RecordingError
+
+Hook = Callable[[Optimizer, tuple[Any, ...], Mapping[str, Any]], None]
 
 NOTHING_RECORDED = "no optimiser step was recorded; train inside the `with Recorder(...)` block first"
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Update:
-    """What a client uploads: ``start - end`` of its round, regulated.
-
-    Attributes:
-        flat: the update as one float32 vector.
-        start: the parameters at the start of the round, likewise.
-        regulation: the weights it was made with, the steps kept, metrics.
-    """
-
-    flat: Tensor
-    start: Tensor
-    regulation: Regulation
-    spec: ParamSpec
-
-    def as_state_dict(self) -> dict[str, Tensor]:
-        """The update by parameter name, in the parameters' shapes (float32)."""
-        return self.spec.named(self.flat)
-
-    def apply_(self, model: nn.Module) -> None:
-        """Set ``model``'s parameters to ``start - update``; its buffers stay untouched."""
-        self.spec.write(self.start - self.flat, model)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Beginning:
-    """What training starts from besides the parameters: statistics, the optimiser's state, torch's generators."""
-
-    buffers: Mapping[str, Tensor]
-    optimizer: Mapping[str, Any]
-    generator: Tensor
-    cuda_generators: Sequence[Tensor]
-
-    @classmethod
-    def of(cls, model: nn.Module, optimizer: Optimizer) -> "Beginning":
-        """A copy of all of it, as it is now."""
-        return cls(
-            buffers={name: buffer.detach().clone() for name, buffer in model.named_buffers()},
-            optimizer=deepcopy(optimizer.state_dict()),
-            generator=torch.get_rng_state(),
-            cuda_generators=torch.cuda.get_rng_state_all() if torch.cuda.is_available() else (),
-        )
-
-    def restore(self, model: nn.Module, optimizer: Optimizer) -> None:
-        """Put all of it back."""
-        for name, buffer in model.named_buffers():
-            buffer.copy_(self.buffers[name])
-        optimizer.load_state_dict(deepcopy(dict(self.optimizer)))
-        torch.set_rng_state(self.generator)
-        for index, state in enumerate(self.cuda_generators):
-            torch.cuda.set_rng_state(state, index)
+NOT_FINITE = (
+    "the recorded steps hold NaN or infinite values: training diverged, and the update is the plain one, unregulated;"
+    " lower the learning rate, and do not send this update"
+)
 
 
 class Recorder:
     """Hooks ``optimizer.step``: one step, one displacement, whatever the optimiser does inside.
 
-    Parameters may be tied, frozen, without gradient, of mixed dtypes and in several groups; a closure (LBFGS) counts
-    as the one step it is. Leaving the ``with`` block, also by an exception, removes the hook; the optimiser and the
-    model are otherwise never touched.
+    Parameters may be tied, frozen, without gradient, of mixed dtypes (recorded in the widest) and in several groups; a
+    closure (LBFGS) counts as the one step it is. Leaving the ``with`` block, also by an exception, removes the hooks;
+    the optimiser and the model are otherwise never touched.
+
+    A loop that moves parameters outside of the recorded steps, or changes which there are, is refused: a
+    `RecordingError` at the next step or on leaving the block, and again from `regulated`.
 
     Args:
         model: the model being trained; its parameters with ``requires_grad`` are recorded.
-        optimizer: the optimiser whose steps count.
+        optimizer: the optimiser whose steps count, or several: then a step is one call of any of them. Wrappers that
+            hold one as ``.optimizer`` (Accelerate's, the Trainer's) are seen through.
         store: where displacements are kept, a name in ``ecgr.core.stores.STORES`` (or an entry like those).
         spec: the layout of the recorded vector, where it is to differ from the model's trainable parameters.
         steps: how many steps will come, where that is known: saves memory, and ``auto`` picks by it.
@@ -106,7 +67,7 @@ class Recorder:
     def __init__(
         self,
         model: nn.Module,
-        optimizer: Optimizer,
+        optimizer: Optimizer | Sequence[Optimizer],
         *,
         store: str | Store = "dense",
         spec: ParamSpec | None = None,
@@ -119,37 +80,46 @@ class Recorder:
         if store == "replay" and replay is None:
             raise ConfigError("store 'replay' runs the training twice; give replay=, a function that runs it again")
         self._model = model
-        self._optimizer = optimizer
+        self._optimizers = bare_optimizers(optimizer)
         self._chosen = store
         self._given_spec = spec
         self._given_start = start
         self._expected = steps
         self._run_again = replay
-        self._handle: RemovableHandle | None = None
+        self._handles: list[RemovableHandle] = []
         self._recorded = False
+        self._refusal: str | None = None
 
     def __enter__(self) -> "Recorder":
-        if self._handle is not None:
-            raise RuntimeError("this Recorder is already recording")
+        if self._handles:
+            raise RecordingError("this Recorder is already recording; make a second one for another block")
+        check_values(self._model)
         self.spec = self._given_spec or ParamSpec.of(self._model)
         self._tensors = self.spec.tensors(self._model)
         self._start = self.spec.flatten(self._tensors) if self._given_start is None else self._given_start
         self._last = self._start.clone()
         self._pieces = list(self.spec.views(self._last))
         self._spare: Tensor | None = None
+        self._watch = Watch(self._model, self._optimizers, self.spec.names, self._tensors)
+        self._refusal = None
         self._store = self._new_store()
         replays = isinstance(self._store, SketchGradientSet) and self._run_again is not None
-        self._beginning = Beginning.of(self._model, self._optimizer) if replays else None
-        self._handle = self._optimizer.register_step_post_hook(self._after_step)
+        self._beginning = Beginning.of(self._model, self._optimizers) if replays else None
+        self._handles = self._hook(self._before_step, self._after_step)
         self._recorded = True
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._handle is not None:
-            self._handle.remove()
-            self._handle = None
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+        try:
+            self._refuse_unless(lambda: self._watch.at_exit(self._pieces, self.steps))
+        except RecordingError:
+            if error is None:  # what already went wrong goes first; `regulated` will say this line
+                raise
 
     @property
     def steps(self) -> int:
@@ -160,12 +130,17 @@ class Recorder:
         """The update of the recorded steps under ``regulator``.
 
         Where regulation changes nothing (``beta = 1``, one step) the update is ``start - end`` to the bit. The same
-        holds, with the metric ``unregulated = 1``, for steps that hold NaN or infinities: there is nothing to weigh.
+        holds, with the metric ``unregulated = 1`` and a warning, for steps that hold NaN or infinities: there is
+        nothing to weigh.
         """
         if not self.steps:
-            raise RuntimeError(NOTHING_RECORDED)
+            raise RecordingError(self._refusal or NOTHING_RECORDED)
+        self._refuse_unless(self._check_now)
         gram = self._store.gram()
-        regulation = regulator(Geometry(gram)) if is_finite(gram) else identity(self.steps, unregulated=1.0)
+        finite = is_finite(gram)
+        if not finite:
+            warnings.warn(NOT_FINITE, NotFiniteWarning, stacklevel=2)
+        regulation = regulator(Geometry(gram)) if finite else identity(self.steps, unregulated=1.0)
         if regulation.changes_nothing:
             return Update(self.plain, self._start, regulation, self.spec)
         flat = self._store.combine(regulation.weights)
@@ -178,6 +153,7 @@ class Recorder:
 
     def sum_of(self, steps: Sequence[int]) -> Tensor:
         """The sum of some recorded displacements, for diagnostics."""
+        self._refuse_unless(self._check_now)
         chosen = torch.zeros(self.steps, dtype=torch.float64)
         chosen[list(steps)] = 1.0
         return self._store.combine(chosen)
@@ -186,7 +162,8 @@ class Recorder:
     def plain(self) -> Tensor:
         """The update without regulation, ``start - end``."""
         if not self._recorded:
-            raise RuntimeError(NOTHING_RECORDED)
+            raise RecordingError(NOTHING_RECORDED)
+        self._refuse_unless(self._check_now)
         return self._start - self._last
 
     def _new_store(self) -> GradientSet:
@@ -194,15 +171,45 @@ class Recorder:
         chosen, size = self._chosen, self.spec.size
         if chosen == "auto":
             replayable = self._run_again is not None
-            chosen = pick(size, self._expected, device=self._start.device, replayable=replayable)
+            numbers = size * self._start.element_size() // 4  # as `pick` counts them: of four bytes
+            chosen = pick(numbers, self._expected, device=self._start.device, replayable=replayable)
         self.store = chosen if isinstance(chosen, str) else getattr(chosen, "__name__", "own")
         make = STORES[chosen] if isinstance(chosen, str) else chosen
         return make(size, steps=self._expected, replay=self._replay)
 
+    def _refuse_unless(self, check: Callable[[], None]) -> None:
+        """Run ``check``; what it refuses is refused from then on, in the same words."""
+        if self._refusal is None:
+            try:
+                check()
+            except RecordingError as error:
+                self._refusal = str(error)
+        if self._refusal is not None:
+            raise RecordingError(self._refusal)
+
+    def _check_now(self) -> None:
+        """While recording, the steps so far are all that moved the model; after the block that is known."""
+        if self._handles:
+            self._watch.check_still(self._pieces, f"after step {self.steps}")
+
+    def _hook(self, before: Hook, after: Hook) -> list[RemovableHandle]:
+        """Hooks on all optimisers; ``torch.compile`` leaves them out of its graphs, where it is loaded at all."""
+        if "torch._dynamo" in sys.modules:
+            before, after = torch.compiler.disable(before), torch.compiler.disable(after)  # type: ignore[no-untyped-call]
+        handles = []
+        for optimizer in self._optimizers:
+            handles.append(optimizer.register_step_pre_hook(before))
+            handles.append(optimizer.register_step_post_hook(after))
+        return handles
+
+    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Make sure that what the step will be recorded from is where the last one ended."""
+        self._refuse_unless(lambda: self._watch.before_step(optimizer, self._pieces, self.steps))
+
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Give the store ``last - now``: written straight into its next row, or handed over where it is encoded."""
         with torch.no_grad():
-            row = self._store.new_row(self._last.device)
+            row = self._store.new_row(self._last.device) if self._last.dtype == torch.float32 else None
             if row is None:
                 self._store.append(self._displacement())
                 torch._foreach_copy_(self._pieces, self._tensors)
@@ -218,7 +225,7 @@ class Recorder:
     def _displacement(self) -> Tensor:
         """``last - now``, in the place of ``last``: no second vector of this size is needed."""
         for last, tensor in zip(self._pieces, self._tensors, strict=True):
-            last.sub_(tensor.detach().to(last.device, torch.float32))
+            last.sub_(tensor.detach().to(last))
         return self._last
 
     def _replay(self, visit: Visit) -> None:
@@ -235,9 +242,10 @@ class Recorder:
             with torch.no_grad():
                 self.spec.write(self._start, self._model)
                 self._last.copy_(self._start)
-                self._beginning.restore(self._model, self._optimizer)
-            handle = self._optimizer.register_step_post_hook(after_step)
+                self._beginning.restore(self._model, self._optimizers)
+            handles = [optimizer.register_step_post_hook(after_step) for optimizer in self._optimizers]
             try:
                 self._run_again()
             finally:
-                handle.remove()
+                for handle in handles:
+                    handle.remove()

@@ -1,4 +1,6 @@
-"""A model's parameters as one flat float32 vector, and back; buffers are kept apart.
+"""A model's parameters as one flat vector, and back; buffers are kept apart.
+
+The vector is float32, or float64 where a parameter is: nothing is ever read in less than its own precision.
 
 Parameters and buffers are told apart by the module, never by name: a running mean is a statistic, not a weight. The
 one exception is asked for by name (``buffers_as_weights``) and reproduces arithmetic that mixes the two.
@@ -9,6 +11,7 @@ from dataclasses import dataclass
 from math import prod
 
 from ecgr.component import Module, Tensor, torch
+from ecgr.core.wrappers import bare_model, bare_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,7 @@ class ParamSpec:
     @classmethod
     def of(cls, model: Module, *, buffers_as_weights: bool = False) -> "ParamSpec":
         """The layout of ``model``'s trainable parameters, and of its float buffers if these count as weights."""
+        model = bare_model(model)
         named: list[tuple[str, Tensor]] = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         if buffers_as_weights:
             named += [(name, b) for name, b in model.named_buffers() if b.is_floating_point()]
@@ -44,20 +48,28 @@ class ParamSpec:
         return sum(prod(shape) for shape in self.shapes)
 
     def tensors(self, model: Module) -> list[Tensor]:
-        """The tensors of ``model`` that the vector describes, in its order; live, so that they follow the model."""
+        """The tensors of ``model`` that the vector describes, in its order; live, so that they follow the model.
+
+        Names that only a wrapper makes different (DistributedDataParallel's, ``torch.compile``'s) are the same names.
+        """
+        model = bare_model(model)
         available = dict(model.named_parameters()) | dict(model.named_buffers())
-        missing = [name for name in self.names if name not in available]
+        names = self.names
+        if not available.keys() >= set(names):
+            available = {bare_name(name): tensor for name, tensor in available.items()}
+            names = tuple(map(bare_name, names))
+        missing = [name for name in names if name not in available]
         if missing:
             raise ValueError(f"the model lacks {', '.join(missing)}: it is not the one this vector describes")
-        tensors = [available[name] for name in self.names]
+        tensors = [available[name] for name in names]
         for name, shape, tensor in zip(self.names, self.shapes, tensors, strict=True):
             if tuple(tensor.shape) != shape:
                 raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the vector describes {shape}")
         return tensors
 
     def flatten(self, tensors: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
-        """Copy ``tensors`` into one flat float32 vector, ``out`` if given."""
-        flat = torch.empty(self.size, device=tensors[0].device) if out is None else out
+        """Copy ``tensors`` into one flat vector, ``out`` if given."""
+        flat = torch.empty(self.size, device=tensors[0].device, dtype=widest(tensors)) if out is None else out
         for piece, tensor in zip(self.views(flat), tensors, strict=True):
             piece.copy_(tensor.detach())
         return flat
@@ -83,6 +95,15 @@ class ParamSpec:
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """The pieces of ``flat`` by parameter name."""
         return dict(zip(self.names, self.views(flat), strict=True))
+
+
+def widest(tensors: Sequence[Tensor]) -> "torch.dtype":
+    """The precision that loses nothing of any tensor: float64 where one is, else float32.
+
+    >>> widest([torch.zeros(1, dtype=torch.bfloat16), torch.zeros(1)])
+    torch.float32
+    """
+    return torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
 
 
 def read_buffers(model: Module, spec: ParamSpec) -> dict[str, Tensor]:

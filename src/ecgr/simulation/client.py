@@ -19,10 +19,11 @@ from torch.optim import Optimizer
 from ecgr.algorithms import Contribution, Trace
 from ecgr.component import State
 from ecgr.core.geometry import Regulation
-from ecgr.core.recorder import Recorder, Update
+from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import EXACT, check_room
 from ecgr.core.stores.room import BYTES_PER_NUMBER
+from ecgr.core.update import Update
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.diagnostics import Vectors, cosine

@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ecgr.core.geometry import Regulation, Regulator
-from ecgr.core.recorder import Recorder, Update
+from ecgr.core.recorder import Recorder
+from ecgr.core.update import Update
 from ecgr.core.vectors import ParamSpec
 
 

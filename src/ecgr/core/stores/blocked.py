@@ -1,7 +1,8 @@
 """The three questions about a set of rows, answered one block of columns after the other.
 
-A store keeps rows in whatever form and place it likes and shows them here as float32 tiles of some rows and a block of
-columns. So precision and place of storage are one file each, and the arithmetic is in this one.
+A store keeps rows in whatever form and place it likes and shows them here as tiles of some rows and a block of columns,
+in float32, or in float64 where the displacements are and the store keeps them so. So precision and place of storage are
+one file each, and the arithmetic is in this one.
 
 Sums over the columns run in float64 from block to block. Inside a block, products are float64 for small sets and
 float32 for large ones, where the error of a Gram entry stays below 1e-6 of the two steps' lengths. Sums over the steps
@@ -31,6 +32,7 @@ class BlockedSet(ABC):
         self._size = size
         self._length = 0
         self._device = torch.device("cpu")
+        self._dtype = torch.float32
 
     def __len__(self) -> int:
         return self._length
@@ -39,6 +41,7 @@ class BlockedSet(ABC):
         """Store a copy of one displacement."""
         check_shape(displacement, self._size)
         self._device = displacement.device
+        self._dtype = torch.promote_types(displacement.dtype, torch.float32)
         self._put(displacement)
         self._length += 1
 
@@ -66,9 +69,9 @@ class BlockedSet(ABC):
         return total.cpu()
 
     def combine(self, coefficients: Tensor) -> Tensor:
-        """``coefficients @ G``, (d,), float32: summed in float64, one step after the other, then rounded once."""
+        """``coefficients @ G``, (d,): summed in float64, one step after the other, then rounded as the steps are."""
         weights = checked_weights(coefficients, self._length).to(self._device)
-        result = torch.empty(self._size, device=self._device)
+        result = torch.empty(self._size, device=self._device, dtype=self._dtype)
         for start, stop in self._blocks(wider=2):
             total = torch.zeros(stop - start, dtype=torch.float64, device=self._device)
             first = 0
@@ -86,7 +89,7 @@ class BlockedSet(ABC):
 
     @abstractmethod
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
-        """All rows in order, columns ``start`` to ``stop``, as float32 tiles on the device that computes."""
+        """All rows in order, columns ``start`` to ``stop``, as float tiles on the device that computes."""
 
     def _blocks(self, wider: int = 1) -> Iterator[tuple[int, int]]:
         columns = wider * self.columns_per_block

@@ -1,4 +1,4 @@
-"""Displacements in memory as float32: exact, and T x d x 4 bytes large."""
+"""Displacements in memory as they are, in float32 or float64: exact, and T x d x 4 or 8 bytes large."""
 
 import weakref
 
@@ -59,8 +59,8 @@ class DenseGradientSet(BlockedSet):
         return self._rows[self._length]
 
     def _allocate(self, rows: int) -> Tensor:
-        if self._device.type != "cpu" or rows * self._size > SPARE_NUMBERS:
-            return torch.empty(rows, self._size, device=self._device)
+        if self._device.type != "cpu" or self._dtype != torch.float32 or rows * self._size > SPARE_NUMBERS:
+            return torch.empty(rows, self._size, device=self._device, dtype=self._dtype)
         memory = _spare.pop() if _spare else torch.empty(0)
         if memory.numel() < rows * self._size:
             memory = torch.empty(rows * self._size)

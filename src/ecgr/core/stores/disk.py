@@ -49,20 +49,20 @@ class DiskGradientSet(DenseGradientSet):
         return None
 
     def _next(self) -> Tensor:
-        self._give_back(self._size * 4)  # the row before this one is filled by now
+        self._give_back(self._size * self._dtype.itemsize)  # the row before this one is filled by now
         return super()._next()
 
     def _allocate(self, rows: int) -> Tensor:
-        length = rows * self._size * 4
+        length = rows * self._size * self._dtype.itemsize
         padded = -(-length // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         claim(self._descriptor, self._end, padded)
         mapped = mmap.mmap(self._descriptor, padded, offset=self._end)
         self._maps.append(mapped)
         self._end += padded
-        return torch.frombuffer(mapped, dtype=torch.float32, count=rows * self._size).view(rows, self._size)
+        return torch.frombuffer(mapped, dtype=self._dtype, count=rows * self._size).view(rows, self._size)
 
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
-        self._give_back(self._length * (stop - start) * 4)
+        self._give_back(self._length * (stop - start) * self._dtype.itemsize)
         return [tile.to(self._device) for tile in super()._tiles(start, stop)]
 
     def _give_back(self, touched: int) -> None:

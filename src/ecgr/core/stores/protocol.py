@@ -23,7 +23,7 @@ class GradientSet(Protocol):
         ...
 
     def new_row(self, device: torch.device) -> Tensor | None:
-        """One more row, for the caller to fill at once: saves `append`'s copy; None where only `append` will do."""
+        """One more row of float32, for the caller to fill at once: saves `append`'s copy; None where it cannot."""
         ...
 
     def gram(self) -> Tensor:
@@ -35,7 +35,7 @@ class GradientSet(Protocol):
         ...
 
     def combine(self, coefficients: Tensor) -> Tensor:
-        """``coefficients @ G``, (d,), float32: summed in float64, one step after the other, then rounded once."""
+        """``coefficients @ G``, (d,): summed in float64, one step after the other, then rounded once."""
         ...
 
 

@@ -62,6 +62,7 @@ class SketchGradientSet:
         self._squared: list[float] = []
         self._made: CountSketch | None = None
         self._device = torch.device("cpu")
+        self._dtype = torch.float32
 
     def __len__(self) -> int:
         return len(self._squared)
@@ -70,6 +71,7 @@ class SketchGradientSet:
         """Keep the sketch and the length of one displacement."""
         check_shape(displacement, self._size)
         self._device = displacement.device
+        self._dtype = torch.promote_types(displacement.dtype, torch.float32)
         self._sketches.append(self._sketch(displacement.float()))
         self._squared.append(squared_norm(displacement))
 
@@ -108,7 +110,7 @@ class SketchGradientSet:
         self._replay(visit)
         if step != len(weights):
             raise RuntimeError(f"the replay took {step} steps, the training {len(weights)}; {ADVICE}")
-        return total.float()
+        return total.to(self._dtype)
 
     def _sketch(self, vector: Tensor) -> Tensor:
         if self._made is None:
