@@ -17,7 +17,7 @@ from ecgr.simulation.client import train_client
 from ecgr.simulation.workspace import Workspace
 
 CASES = (("lenet", 47, 0.03), ("lenet", 185, 0.04), ("cnn", 20, 0.01))
-INSIDE = ("__enter__", "_after_step", "regulated")
+INSIDE = ("__enter__", "_before_step", "_after_step", "__exit__", "regulated")
 
 
 @contextmanager

@@ -28,7 +28,7 @@ from ecgr.core.stores.blocked import norm
 from ecgr.core.stores.protocol import Visit
 from ecgr.core.update import Update
 from ecgr.core.vectors import ParamSpec
-from ecgr.core.watch import Watch, check_values
+from ecgr.core.watch import Checks, Watch, check_values
 from ecgr.core.wrappers import bare_optimizers
 from ecgr.errors import ConfigError, NotFiniteWarning, RecordingError
 
@@ -62,6 +62,8 @@ class Recorder:
         replay: runs the same training once more: what the store ``replay`` needs. The recorder puts parameters,
             buffers, optimiser and torch's generators back to the start before it calls this; the batches must come in
             the same order, which a shuffling ``DataLoader`` does by itself.
+        checks: how to tell that parameters moved between two steps: by their values, or, for a loop that is known, by
+            torch's version counters, which cost nothing but do not know of writes through ``.data``.
     """
 
     def __init__(
@@ -74,6 +76,7 @@ class Recorder:
         steps: int | None = None,
         start: Tensor | None = None,
         replay: Callable[[], object] | None = None,
+        checks: Checks = "values",
     ):
         if isinstance(store, str) and store not in STORES:
             raise ValueError(f"unknown store {store!r}; there are: {', '.join(STORES)}")
@@ -86,6 +89,7 @@ class Recorder:
         self._given_start = start
         self._expected = steps
         self._run_again = replay
+        self._checks: Checks = checks
         self._handles: list[RemovableHandle] = []
         self._recorded = False
         self._refusal: str | None = None
@@ -100,7 +104,7 @@ class Recorder:
         self._last = self._start.clone()
         self._pieces = list(self.spec.views(self._last))
         self._spare: Tensor | None = None
-        self._watch = Watch(self._model, self._optimizers, self.spec.names, self._tensors)
+        self._watch = Watch(self._model, self._optimizers, self.spec.names, self._tensors, self._checks)
         self._refusal = None
         self._store = self._new_store()
         replays = isinstance(self._store, SketchGradientSet) and self._run_again is not None
@@ -208,6 +212,7 @@ class Recorder:
 
     def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
         """Give the store ``last - now``: written straight into its next row, or handed over where it is encoded."""
+        self._watch.after_step()
         with torch.no_grad():
             row = self._store.new_row(self._last.device) if self._last.dtype == torch.float32 else None
             if row is None:

@@ -5,6 +5,7 @@ step; a regulator sees the recorded steps afterwards; without a regulator nothin
 """
 
 import time
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ from ecgr.core.stores import EXACT, check_room
 from ecgr.core.stores.room import BYTES_PER_NUMBER
 from ecgr.core.update import Update
 from ecgr.core.vectors import read_buffers, write_buffers
+from ecgr.errors import NotFiniteWarning
 from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.diagnostics import Vectors, cosine
 from ecgr.simulation.followers import FollowedRecorder
@@ -73,7 +75,9 @@ class ClientJob:
 
     def run(self, workspace: Workspace) -> tuple[ClientResult, State]:
         """Train this client in ``workspace``."""
-        return train_client(self, workspace)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", NotFiniteWarning)  # a diverged upload is refused by `nonfinite`, in words
+            return train_client(self, workspace)
 
 
 def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, State]:
@@ -130,7 +134,14 @@ def train(job: ClientJob, workspace: Workspace) -> Trained:
     def record(store: str) -> Recorder | FollowedRecorder:
         expected = local_steps(workspace.problem, job.client)
         return workspace.buffers.recorder(
-            model, optimizer, store=store, spec=spec, steps=expected, start=start, replay=take_steps
+            model,
+            optimizer,
+            store=store,
+            spec=spec,
+            steps=expected,
+            start=start,
+            replay=take_steps,
+            checks="versions",  # the loop is ours, and writes through no `.data`
         )
 
     recording = not isinstance(experiment.regulator, Plain)

@@ -16,6 +16,7 @@ from ecgr.core.geometry import Regulation, Regulator
 from ecgr.core.recorder import Recorder
 from ecgr.core.update import Update
 from ecgr.core.vectors import ParamSpec
+from ecgr.core.watch import Checks
 
 
 class FollowedRecorder:
@@ -31,13 +32,14 @@ class FollowedRecorder:
         steps: int,
         start: Tensor,
         replay: Callable[[], object],
+        checks: Checks = "values",
     ):
         leading = ParamSpec.of(model)
         count, size = len(leading.names), leading.size
         following = ParamSpec(spec.names[count:], spec.shapes[count:])
         self._spec, self._start = spec, start
         self._leader = Recorder(
-            model, optimizer, store=store, spec=leading, steps=steps, start=start[:size], replay=replay
+            model, optimizer, store=store, spec=leading, steps=steps, start=start[:size], replay=replay, checks=checks
         )
         self._follower = Recorder(model, optimizer, spec=following, steps=steps, start=start[size:])
 
