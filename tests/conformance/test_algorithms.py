@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from ecgr.algorithms import ALGORITHMS, Algorithm, Contribution, Population, Trace
+from ecgr.algorithms import ALGORITHMS, Algorithm, Contribution, Entry, Plan, Population, Trace, compose
 from ecgr.component import State
 from ecgr.core.regulators import REGULATORS
 from ecgr.experiment.schema import parameters_of
@@ -18,7 +18,7 @@ from ecgr.simulation.rounds import Snapshot, participants, play_round, start
 from ecgr.simulation.workspace import Problem, Workspace
 from support.problems import blobs, offer, problem, same_bits, small_net
 
-SERVER_OPTIMISERS = {"fedavgm", "fedadam", "fedyogi"}  # the server's step is not the mean update
+OTHER_STEP = {"fedadam", "fedyogi", "fedexp"}  # the model that is handed out does not move by the mean update
 
 every = pytest.mark.parametrize("name", sorted(ALGORITHMS))
 with_every_regulator = pytest.mark.parametrize("regulator", sorted(REGULATORS))
@@ -44,6 +44,12 @@ def task(name: str, regulator: str = "ecgr", **sections: Mapping[str, Any]) -> P
 
 def finite(state: State) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in state.values())
+
+
+def finish(algorithm: Algorithm, trace: Trace, server: State) -> tuple[State, State]:
+    """A client's first round, of which the trace is given."""
+    plan = Plan(trace.steps, trace.lr, trace.momentum)
+    return algorithm.finish(trace, server, algorithm.begin(plan, server, algorithm.init_client(trace.plain)))
 
 
 def train(task: Problem, snapshot: Snapshot, client: int, workspace: Workspace) -> tuple[ClientResult, State]:
@@ -77,13 +83,13 @@ def test_a_round_with_every_regulator_moves_the_model_and_stays_finite(name: str
         assert set(result.kept) <= set(range(result.steps))
         results.append(result.contribution)
     params, server = problem.experiment.algorithm.aggregate(
-        snapshot.params, snapshot.server, results, Population(clients=4, examples=24)
+        snapshot.params, snapshot.server, results, Population(clients=4, examples=24), 0.05
     )
     assert params.dtype == torch.float32
     assert torch.isfinite(params).all()
     assert not torch.equal(params, snapshot.params)
     assert finite(server)
-    assert set(server) == set(snapshot.server)
+    assert set(server) >= set(snapshot.server)
 
 
 @every
@@ -107,18 +113,21 @@ def test_partial_participation_over_three_rounds(name: str, regulator: str) -> N
     assert all(finite(state) for state in snapshot.clients.values())
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - SERVER_OPTIMISERS))
+@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - OTHER_STEP))
 def test_one_client_alone_with_plain_updates_moves_the_model_to_its_end_point(name: str) -> None:
     """w - (w - end) is end, up to the last bit of the larger of the two."""
     problem = task(name, "none")
     snapshot, workspace = start(problem), Workspace(problem)
     result, _ = train(problem, snapshot, 0, workspace)
     end = workspace.spec.read(workspace.model)
-    params, _ = problem.experiment.algorithm.aggregate(
-        snapshot.params, snapshot.server, [result.contribution], Population(clients=4, examples=24)
+    algorithm = problem.experiment.algorithm
+    params = algorithm.served(
+        *algorithm.aggregate(
+            snapshot.params, snapshot.server, [result.contribution], Population(clients=4, examples=24), 0.05
+        )
     )
     largest = torch.maximum(end.abs(), snapshot.params.abs())
-    ulps = 8 if name == "fednova" else 1  # FedNova divides by the steps and multiplies again
+    ulps = 1 if name in {"fedavg", "fedprox", "scaffold", "fedcm", "fedavgm"} else 8  # others divide, or look ahead
     assert ((params - end).abs() <= ulps * torch.finfo(torch.float32).eps * largest).all()
     assert (params - end).abs().max() < 1e-3 * (snapshot.params - end).abs().max()
 
@@ -126,35 +135,31 @@ def test_one_client_alone_with_plain_updates_moves_the_model_to_its_end_point(na
 @every
 def test_aggregation_weighs_by_examples_and_not_by_order_of_magnitude(name: str) -> None:
     """A client with all the examples decides: one of weight 1 in 10^9 beside it changes nothing visible."""
-    algorithm = ALGORITHMS[name]()
+    algorithm = compose(ALGORITHMS[name]())
     params = torch.linspace(-1, 1, 5)
 
     def upload(client: int, examples: int, value: float) -> Contribution:
         update = torch.full((5,), value)
         trace = Trace(update, update, steps=2, lr=0.1, momentum=0.9)
-        return Contribution(
-            client,
-            examples,
-            algorithm.finish(trace, algorithm.init_server(params), algorithm.init_client(params))[1],
-        )
+        return Contribution(client, examples, finish(algorithm, trace, algorithm.init_server(params))[1])
 
     everybody = Population(clients=2, examples=10**9 + 1)
-    alone, _ = algorithm.aggregate(params, algorithm.init_server(params), [upload(0, 10**9, 0.5)], everybody)
-    both, _ = algorithm.aggregate(
-        params, algorithm.init_server(params), [upload(0, 10**9, 0.5), upload(1, 1, -3.0)], everybody
+    alone, both = (
+        algorithm.served(*algorithm.aggregate(params, algorithm.init_server(params), uploads, everybody, 0.1))
+        for uploads in ([upload(0, 10**9, 0.5)], [upload(0, 10**9, 0.5), upload(1, 1, -3.0)])
     )
     assert torch.allclose(alone, both, rtol=0, atol=1e-6)
 
 
 @every
 def test_a_zero_update_from_everybody_leaves_a_fresh_server_where_it_is(name: str) -> None:
-    algorithm = ALGORITHMS[name]()
+    algorithm = compose(ALGORITHMS[name]())
     params = torch.linspace(-1, 1, 5)
     zero = torch.zeros(5)
     server = algorithm.init_server(params)
     trace = Trace(zero, zero, steps=3, lr=0.1, momentum=0.0)
-    payload = algorithm.finish(trace, server, algorithm.init_client(params))[1]
-    after, state = algorithm.aggregate(params, server, [Contribution(0, 5, payload)], Population(1, 5))
+    payload = finish(algorithm, trace, server)[1]
+    after, state = algorithm.aggregate(params, server, [Contribution(0, 5, payload)], Population(1, 5), 0.1)
     assert torch.equal(after, params)
     assert finite(state)
 
@@ -162,15 +167,17 @@ def test_a_zero_update_from_everybody_leaves_a_fresh_server_where_it_is(name: st
 @every
 def test_finish_and_aggregate_leave_their_inputs_alone(name: str) -> None:
     """The serial engine hands the same tensors to every client: nothing may be changed in place."""
-    algorithm = ALGORITHMS[name]()
+    algorithm = compose(ALGORITHMS[name]())
     params = torch.linspace(-1, 1, 5)
     server, client = algorithm.init_server(params), algorithm.init_client(params)
     update = torch.linspace(0.1, 0.2, 5)
     copies = [t.clone() for t in (params, update, *server.values(), *client.values())]
-    payload = algorithm.finish(Trace(update, update, steps=3, lr=0.1, momentum=0.9), server, client)[1]
+    begun = algorithm.begin(Plan(3, 0.1, 0.9), server, client)
+    payload = algorithm.finish(Trace(update, update, steps=3, lr=0.1, momentum=0.9), server, begun)[1]
     kept = {k: v.clone() for k, v in payload.items()}
-    algorithm.gradient_term(params + 1, params, algorithm.broadcast(server), client)
-    algorithm.aggregate(params, server, [Contribution(0, 5, payload)], Population(1, 5))
+    algorithm.gradient_term(params + 1, params, algorithm.broadcast(server), begun)
+    algorithm.direction(update, {**algorithm.broadcast(server), "direction": params}, begun)
+    algorithm.aggregate(params, server, [Contribution(0, 5, payload)], Population(1, 5), 0.1)
     live = [params, update, *server.values(), *client.values()]
     assert all(same_bits(a, b) for a, b in zip(live, copies, strict=True))
     assert all(same_bits(payload[k], kept[k]) for k in kept)
@@ -192,7 +199,7 @@ def test_a_round_is_a_pure_function_of_its_snapshot(name: str) -> None:
 
 @every
 def test_an_entry_is_frozen_hashable_and_survives_a_pipe(name: str) -> None:
-    algorithm: Algorithm = ALGORITHMS[name]()
+    algorithm: Entry = ALGORITHMS[name]()
     copy = pickle.loads(pickle.dumps(algorithm))
     assert copy == algorithm
     assert hash(copy) == hash(algorithm)
@@ -204,10 +211,10 @@ def test_an_entry_is_frozen_hashable_and_survives_a_pipe(name: str) -> None:
 @every
 def test_only_named_tensors_cross_the_wire(name: str) -> None:
     """States and payloads are dicts of tensors, so that they can be written to disk or sent without pickle."""
-    algorithm = ALGORITHMS[name]()
+    algorithm = compose(ALGORITHMS[name]())
     params = torch.zeros(4)
     server, client = algorithm.init_server(params), algorithm.init_client(params)
-    state, payload = algorithm.finish(Trace(params, params, 1, 0.1, 0.0), algorithm.broadcast(server), client)
+    state, payload = finish(algorithm, Trace(params, params, 1, 0.1, 0.0), algorithm.broadcast(server))
     for mapping in (server, client, algorithm.broadcast(server), state, payload):
         assert all(isinstance(k, str) and isinstance(v, torch.Tensor) for k, v in mapping.items())
     assert "update" in payload

@@ -12,12 +12,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
+from ecgr.algorithms import serves_params
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import MAX_BYTES, SECTIONS, Experiment, load, override, presets
 from ecgr.experiment.schema import parameters_of
 
 Raw = dict[str, dict[str, Any]]
+COMPOSABLE = {"fedavg", "fedprox", "fednova", "scaffold", "fedcm"}
 
 
 def problems(raw: Mapping[str, Any]) -> tuple[str, ...]:
@@ -87,6 +89,11 @@ def configs(draw: st.DrawFn) -> Raw:
                     values[key] = draw(values_for(field))
         raw[name] = values
     raw["partition"]["clients"] = min(raw["partition"].get("clients", 10), 1000)
+    if raw["algorithm"]["name"] not in COMPOSABLE or raw["algorithm"].get("server_lr", 1) != 1:
+        raw["server"] = {"name": "average"}
+    raw["optimizer"]["name"] = "sgd"  # what else does not go together has tests of its own
+    raw["optimizer"].pop("weight_decay", None)
+    raw["run"] |= {"step_control": "none", "buffers": "average"}
     return raw
 
 
@@ -122,15 +129,17 @@ def test_the_key_ignores_seed_and_name_alone(raw: Raw, seed: int, name: str) -> 
 @settings(max_examples=40)
 @given(configs(), st.data())
 def test_every_other_change_changes_the_key(raw: Raw, data: st.DataObject) -> None:
+    raw["server"] = {"name": "average"}
     experiment = Experiment.from_dict(raw)
-    section = data.draw(st.sampled_from([name for name in SECTIONS if name != "model"]))
+    section = data.draw(st.sampled_from([name for name in SECTIONS if name not in {"model", "server"}]))
     entry = SECTIONS[section]
     fields: dict[str, FieldInfo] = {}
     if entry.table is not None:
         fields |= parameters_of(entry.table[raw[section]["name"]])
     if entry.settings is not None:
         fields |= parameters_of(entry.settings)
-    free = sorted(set(fields) - ({"seed", "name"} if section == "run" else set()))
+    fixed = {"seed", "name", *(() if serves_params(experiment.algorithm) else ("step_control", "buffers"))}
+    free = sorted(set(fields) - (fixed if section == "run" else set()))
     if not free:
         return
     key = data.draw(st.sampled_from(free))
@@ -458,3 +467,52 @@ def test_every_preset_is_a_valid_experiment_of_its_own_name(name: str) -> None:
         ]
     else:
         assert experiment.run.name == name.replace("/", "-")
+
+
+# Algorithm and server rule
+
+
+@pytest.mark.parametrize(
+    ("raw", "start", "words"),
+    [
+        ({"algorithm": {"name": "fedavgm"}, "server": {"name": "adam"}}, "server.name: ", ["FedAvgM", "HeavyBall"]),
+        ({"algorithm": {"name": "feddyn"}, "server": {"lr": 2.0}}, "server.name: ", ["FedDyn", "itself"]),
+        ({"algorithm": {"server_lr": 2.0}, "server": {"lr": 2.0}}, "server.name: ", ["server_lr", "keep server.lr"]),
+        ({"algorithm": {"name": "fedcm"}, "optimizer": {"name": "adamw"}}, "optimizer.name: ", ["FedCM", "sgd"]),
+        (
+            {"algorithm": {"name": "scaffold", "units": "gradient"}, "optimizer": {"name": "adamw"}},
+            "optimizer.name: ",
+            ["Scaffold"],
+        ),
+        (
+            {"server": {"name": "lookahead"}, "run": {"step_control": "match_plain"}},
+            "run.step_control: ",
+            ["set it to none"],
+        ),
+        ({"algorithm": {"name": "fedacg"}, "run": {"buffers": "as_weights"}}, "run.buffers: ", ["extrapolate"]),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name_with_a_reason(raw: Raw, start: str, words: list[str]) -> None:
+    [line] = problems(raw)
+    assert line.startswith(start)
+    assert all(word in line for word in words)
+
+
+def test_the_server_rule_is_part_of_the_key() -> None:
+    keys = {Experiment.from_dict(raw).key() for raw in ({}, {"server": {"lr": 2.0}}, {"server": {"name": "lookahead"}})}
+    assert len(keys) == 3
+
+
+def test_a_key_that_neither_choice_takes_is_refused_and_not_dropped() -> None:
+    """A sweep with `[algorithm] momentum` and `algorithm.name = "fedavgm"` in its grid: the key is server_momentum."""
+    raw = override({"algorithm": {"momentum": 0.7}}, {"algorithm.name": "fedavgm"})
+    [line] = problems(raw)
+    assert line.startswith("algorithm.momentum: ")
+    assert "server_momentum" in line
+
+
+def test_what_only_the_old_choice_takes_is_dropped() -> None:
+    raw = override({"algorithm": {"name": "fedprox", "mu": 0.3}}, {"algorithm.name": "scaffold"})
+    assert raw == {"algorithm": {"name": "scaffold"}}
+    raw = override({"algorithm": {"name": "fedavgm", "server_lr": 2.0}}, {"algorithm.name": "fedadam"})
+    assert raw == {"algorithm": {"name": "fedadam", "server_lr": 2.0}}

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecgr.algorithms import ALGORITHMS, Population
+from ecgr.algorithms import ALGORITHMS, Population, compose
 from ecgr.core.vectors import ParamSpec
 from ecgr.simulation.buffers import (
     BUFFERS,
@@ -64,7 +64,7 @@ def test_the_paper_s_formula_for_fednova_by_hand() -> None:
     shares = (20 / 920, 900 / 920)
     effective = shares[0] * 2 + shares[1] * 90
     by_hand = 1 - (shares[0] * effective / 2 * 0.19 + shares[1] * effective / 90 * 1.5 * (1 - 0.9**90))
-    algorithm = ALGORITHMS["fednova"]()
+    algorithm = compose(ALGORITHMS["fednova"]())
     assert weighted_factor(clients, Server(algorithm, Population(2, 920), 0.001, 0.9)) == pytest.approx(
         by_hand, rel=1e-12
     )

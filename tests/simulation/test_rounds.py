@@ -160,12 +160,12 @@ def test_the_aggregate_without_a_dropped_client_is_that_of_the_algorithm_alone()
 
     outcome = play_round(problem, Watching(problem, look), snapshot)
     params, _ = problem.experiment.algorithm.aggregate(
-        snapshot.params, snapshot.server, [r.contribution for r in used], Population(clients=4, examples=24)
+        snapshot.params, snapshot.server, [r.contribution for r in used], Population(clients=4, examples=24), 0.05
     )
     assert same_bits(outcome.snapshot.params, params)
 
 
-@pytest.mark.parametrize("tensor", ["control_change", "1.running_var"])
+@pytest.mark.parametrize("tensor", ["plain", "1.running_var"])
 def test_any_nonfinite_tensor_of_an_upload_drops_the_client(tensor: str) -> None:
     problem = task("scaffold")
 
@@ -194,7 +194,7 @@ def test_a_round_in_which_nobody_is_left_is_refused_with_round_client_and_reason
 def test_finite_updates_whose_aggregate_overflows_are_refused() -> None:
     problem = task("fedavgm")
     snapshot = start(problem)
-    fast = replace(snapshot, server={"velocity": torch.full_like(snapshot.params, 3e38)})
+    fast = replace(snapshot, server={"rule/velocity": torch.full_like(snapshot.params, 3e38)})
 
     def calm(result: ClientResult) -> ClientResult:
         payload = {"update": torch.full_like(snapshot.params, 3e38)}
@@ -358,7 +358,8 @@ def test_scaffolds_variate_moves_by_shares_of_everybody_who_has_data(weights: st
     changes: dict[int, Tensor] = {}
 
     def look(result: ClientResult) -> ClientResult:
-        changes[result.client] = result.contribution.payload["control_change"].double()
+        payload = result.contribution.payload  # c = 0 before, so a control changes by all that it is
+        changes[result.client] = payload["plain"].double() / (float(payload["steps"]) * 0.001)
         return result
 
     control = play_round(problem_, Watching(problem_, look), start(problem_)).snapshot.server["control"]
@@ -388,7 +389,8 @@ def test_a_row_adds_up() -> None:
     assert row["worst_client"] == min(c["accuracy"] for c in clients)
     size = snapshot.params.numel()
     buffers = 3 + 3 + 2  # running mean and variance in float32, and an int64 counter, in units of four bytes
-    assert row["bytes_up"] == 4 * 4 * (2 * size + buffers)
+    steps = 2  # a float64
+    assert row["bytes_up"] == 4 * 4 * (2 * size + steps + buffers)  # with a regulator the plain update goes up too
     assert row["bytes_down"] == 4 * 4 * (2 * size + buffers)
     assert row["rejected"] == []
 

@@ -1,20 +1,34 @@
 """Federated algorithms: how a client's step is corrected and how updates become a model. One paper, one file.
 
-An algorithm is a frozen dataclass, its own configuration, and knows nothing of regulators: the update it is handed
-in ``finish`` may be plain or regulated.
+An entry is a frozen dataclass, its own configuration, and knows nothing of regulators: the update it is handed in
+``finish`` may be plain or regulated. ``rules/`` holds what the server does with the round's update; `compose` makes one
+algorithm of a correction and a rule.
 """
 
-from ecgr.algorithms.fedadam import FedAdam
+from ecgr.algorithms.compose import Composed, Entry, clash, compose, serves_params
+from ecgr.algorithms.defaults import Defaults, RuleDefaults
 from ecgr.algorithms.fedavg import FedAvg
-from ecgr.algorithms.fedavgm import FedAvgM
+from ecgr.algorithms.fedcm import FedCM
+from ecgr.algorithms.feddyn import FedDyn
 from ecgr.algorithms.fednova import FedNova
 from ecgr.algorithms.fedprox import FedProx
-from ecgr.algorithms.fedyogi import FedYogi
-from ecgr.algorithms.protocol import Algorithm, Contribution, Population, Trace
+from ecgr.algorithms.protocol import (
+    Algorithm,
+    Combined,
+    Contribution,
+    Correction,
+    Plan,
+    Population,
+    ServerRule,
+    Shorthand,
+    Trace,
+)
+from ecgr.algorithms.rules import SERVER_RULES
 from ecgr.algorithms.scaffold import Scaffold
+from ecgr.algorithms.shorthands import DriftCorrection, FedACG, FedAdam, FedAvgM, FedExP, FedYogi
 from ecgr.tables import Table
 
-ALGORITHMS: Table[Algorithm] = Table(
+ALGORITHMS: Table[Entry] = Table(
     "algorithm",
     "algorithms",
     {
@@ -22,23 +36,46 @@ ALGORITHMS: Table[Algorithm] = Table(
         "fedprox": FedProx,
         "fednova": FedNova,
         "scaffold": Scaffold,
+        "fedcm": FedCM,
+        "feddyn": FedDyn,
         "fedavgm": FedAvgM,
         "fedadam": FedAdam,
         "fedyogi": FedYogi,
+        "fedacg": FedACG,
+        "fedexp": FedExP,
+        "drift_correction": DriftCorrection,
     },
 )
 
 __all__ = [
     "ALGORITHMS",
+    "SERVER_RULES",
     "Algorithm",
+    "Combined",
+    "Composed",
     "Contribution",
+    "Correction",
+    "Defaults",
+    "DriftCorrection",
+    "Entry",
+    "FedACG",
     "FedAdam",
     "FedAvg",
     "FedAvgM",
+    "FedCM",
+    "FedDyn",
+    "FedExP",
     "FedNova",
     "FedProx",
     "FedYogi",
+    "Plan",
     "Population",
+    "RuleDefaults",
     "Scaffold",
+    "ServerRule",
+    "Shorthand",
     "Trace",
+    "clash",
+    "compose",
+    "serves_params",
 ]

@@ -2,14 +2,17 @@
 
 from collections.abc import Sequence
 
-from ecgr.algorithms.aggregation import mean_update
-from ecgr.algorithms.protocol import Contribution, Defaults, Population
-from ecgr.component import Positive, State, Tensor, component
+from ecgr.algorithms.aggregation import combined
+from ecgr.algorithms.defaults import Defaults
+from ecgr.algorithms.protocol import Combined, Contribution, Population
+from ecgr.component import Positive, State, component
 
 
 @component
 class FedAvg(Defaults):
-    """Average the clients' updates by their examples, step by server_lr times the mean.
+    """No correction: average the clients' updates by their examples.
+
+    ``server_lr`` is the older way to say ``server.lr``.
 
     >>> FedAvg(server_lr=1.05)
     FedAvg(server_lr=1.05)
@@ -17,8 +20,8 @@ class FedAvg(Defaults):
 
     server_lr: Positive = 1.0
 
-    def aggregate(
-        self, params: Tensor, server: State, results: Sequence[Contribution], population: Population
-    ) -> tuple[Tensor, State]:
-        """``w - server_lr * mean``."""
-        return params - self.server_lr * mean_update(results), server
+    def combine(
+        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+    ) -> tuple[Combined, State]:
+        """``server_lr`` times the mean update."""
+        return combined(results, self.server_lr), server

@@ -1,10 +1,35 @@
-"""The seam between the training loop and an algorithm, and the plain values that cross it."""
+"""The seams between the training loop, an algorithm and a server rule, and the plain values that cross them.
+
+An entry of ``ALGORITHMS`` is one of three. A `Correction` changes what clients do and leaves the server's step to a
+`ServerRule`: any two compose. An `Algorithm` of its own takes that step itself (``aggregate``). A `Shorthand` names a
+composition. The training loop knows algorithms alone: `compose` makes one of whatever a config says.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
-from ecgr.component import State, Tensor
+from ecgr.component import State, Tensor, torch
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """A client's round before it is trained: its number of steps, its learning rate, its optimiser's momentum."""
+
+    steps: int
+    lr: float
+    momentum: float
+
+    @property
+    def effective_steps(self) -> float:
+        """a, the total weight of the gradients in the update: with momentum m, gradient j of T counts
+        ``1 + m + … + m^(T-j)`` times.
+
+        >>> Plan(steps=2, lr=0.1, momentum=0.5).effective_steps
+        2.5
+        """
+        steps, momentum = self.steps, self.momentum
+        return (steps - momentum * (1 - momentum**steps) / (1 - momentum)) / (1 - momentum)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -17,6 +42,7 @@ class Trace:
         steps: T, the number of local steps.
         lr: the learning rate of the round.
         momentum: the local optimiser's momentum, 0 where it has none.
+        regulated: whether a regulator made the update, so that the server cannot know ``plain`` from it.
     """
 
     update: Tensor
@@ -24,6 +50,12 @@ class Trace:
     steps: int
     lr: float
     momentum: float
+    regulated: bool = False
+
+    @property
+    def effective_steps(self) -> float:
+        """a, the total weight of the gradients in the plain update."""
+        return Plan(self.steps, self.lr, self.momentum).effective_steps
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,11 +75,38 @@ class Population:
     examples: int
 
 
-class Algorithm(Protocol):
-    """Local correction, upload and aggregation of one federated algorithm.
+@dataclass(frozen=True, slots=True, eq=False)
+class Combined:
+    """What a round's uploads come to.
+
+    Attributes:
+        update: the vector that a server rule steps by: ``scale`` times the mean of ``parts`` by ``shares``.
+        parts: the clients' vectors.
+        shares: their weights, which sum to one.
+        scale: one, but where an algorithm stretches the mean.
+    """
+
+    update: Tensor
+    parts: Sequence[Tensor]
+    shares: Sequence[float]
+    scale: float = 1.0
+
+    def mean_norm(self, power: int = 1) -> float:
+        """The mean of the parts' lengths, or of a power of them."""
+        norms = [float(torch.linalg.vector_norm(part, dtype=torch.float64)) for part in self.parts]
+        return sum(share * (self.scale * norm) ** power for share, norm in zip(self.shares, norms, strict=True))
+
+
+class Local(Protocol):
+    """What an algorithm does on the clients, and what it keeps.
 
     ``params``, ``anchor`` and every update are flat vectors; ``update = start - end`` and the server subtracts.
     """
+
+    @property
+    def in_gradient_units(self) -> bool:
+        """Whether it takes a displacement over lr times the effective steps for a gradient, which SGD's alone is."""
+        ...
 
     def init_server(self, params: Tensor) -> State:
         """The server's state before the first round."""
@@ -61,8 +120,16 @@ class Algorithm(Protocol):
         """The part of the server's state that clients get with the model."""
         ...
 
+    def begin(self, plan: Plan, server: State, client: State) -> State:
+        """The client's state as the methods below see it in a round of which ``plan`` is known."""
+        ...
+
     def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
         """Added to the gradient before the optimiser's step; None costs nothing."""
+        ...
+
+    def direction(self, gradient: Tensor, server: State, client: State) -> Tensor | None:
+        """Takes the place of the gradient; None leaves it, and costs nothing."""
         ...
 
     def step_term(self, server: State, client: State) -> Tensor | None:
@@ -73,38 +140,51 @@ class Algorithm(Protocol):
         """After local training: the client's new state, which stays, and the payload, which goes up."""
         ...
 
+
+class Algorithm(Local, Protocol):
+    """Everything that makes a round: local correction, upload, the server's step."""
+
+    def served(self, params: Tensor, server: State) -> Tensor:
+        """The model that is evaluated and handed out; clients start from ``params``."""
+        ...
+
     def aggregate(
-        self, params: Tensor, server: State, results: Sequence[Contribution], population: Population
+        self, params: Tensor, server: State, results: Sequence[Contribution], population: Population, lr: float
     ) -> tuple[Tensor, State]:
         """The next global parameters and server state, from the clients that took part, in client order."""
         ...
 
 
-class Defaults:
-    """What an algorithm does unless it says otherwise: correct nothing, remember nothing, upload the update."""
+class Correction(Local, Protocol):
+    """A local correction, whose uploads come to one update that any server rule can step by."""
 
-    __slots__ = ()
+    def combine(
+        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+    ) -> tuple[Combined, State]:
+        """The round's update and the next server state, from the clients that took part, in client order."""
+        ...
 
-    def init_server(self, params: Tensor) -> State:
-        """Nothing to remember."""
-        return {}
 
-    def init_client(self, params: Tensor) -> State:
-        """Nothing to remember."""
-        return {}
+class ServerRule(Protocol):
+    """How the server steps by the round's update. Buffers are not its business: they are averaged, never stepped."""
 
-    def broadcast(self, server: State) -> State:
-        """Nothing but the model goes down."""
-        return {}
+    def init(self, params: Tensor) -> State:
+        """Its state before the first round."""
+        ...
 
-    def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
-        """No correction."""
-        return None
+    def step(self, params: Tensor, combined: Combined, state: State, lr: float) -> tuple[Tensor, State]:
+        """The parameters from which the next round starts, and the next state."""
+        ...
 
-    def step_term(self, server: State, client: State) -> Tensor | None:
-        """No correction."""
-        return None
+    def served(self, params: Tensor, state: State) -> Tensor:
+        """The model that is evaluated and handed out."""
+        ...
 
-    def finish(self, trace: Trace, server: State, client: State) -> tuple[State, State]:
-        """Upload the update."""
-        return client, {"update": trace.update}
+
+@runtime_checkable
+class Shorthand(Protocol):
+    """A name for a composition, with the parameters that its paper gives it."""
+
+    def parts(self) -> tuple[Correction, ServerRule]:
+        """What it stands for."""
+        ...

@@ -6,7 +6,7 @@ from typing import Any
 
 from rich.table import Table
 
-from ecgr.algorithms import ALGORITHMS
+from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.cli.console import out, print_json
 from ecgr.cli.options import Json
 from ecgr.core.regulators import REGULATORS
@@ -20,6 +20,7 @@ from ecgr.tasks.partitioners import PARTITIONERS
 
 TABLES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "algorithms": ALGORITHMS,
+    "server_rules": SERVER_RULES,
     "regulators": REGULATORS,
     "models": MODELS,
     "datasets": DATASETS,

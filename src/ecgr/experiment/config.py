@@ -14,9 +14,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ecgr.algorithms import ALGORITHMS, Algorithm
+from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Algorithm, Entry, ServerRule, compose
 from ecgr.core.regulators import REGULATORS, Regulator
 from ecgr.errors import ConfigError
+from ecgr.experiment.combinations import combination_problems
 from ecgr.experiment.optimizers import OPTIMIZERS, OptimizerFactory
 from ecgr.experiment.schedules import SCHEDULES, Schedule
 from ecgr.experiment.schema import parameters_of, problems_with, validated
@@ -56,6 +57,7 @@ SECTIONS: Mapping[str, Section] = {
     "partition": Section(PARTITIONERS, "partitioner", "dirichlet", PartitionSettings),
     "model": Section(MODELS, "model", "lenet"),
     "algorithm": Section(ALGORITHMS, "algorithm", "fedavg"),
+    "server": Section(SERVER_RULES, "server rule", "average"),
     "regulator": Section(REGULATORS, "regulator", "ecgr"),
     "optimizer": Section(OPTIMIZERS, "optimizer", "sgd"),
     "schedule": Section(SCHEDULES, "schedule", "constant"),
@@ -77,7 +79,8 @@ class Experiment:
     partitioner: Partitioner
     partition: PartitionSettings
     model: ModelChoice
-    algorithm: Algorithm
+    correction: Entry
+    server: ServerRule
     regulator: Regulator
     optimizer: OptimizerFactory
     schedule: Schedule
@@ -109,18 +112,27 @@ class Experiment:
             partitioner=component("partition"),
             partition=_counted(settings("partition"), component("partition")),
             model=ModelChoice(name=model["name"], parameters=validated(MODELS[model["name"]], given)),
-            algorithm=component("algorithm"),
+            correction=component("algorithm"),
+            server=component("server"),
             regulator=component("regulator"),
             optimizer=component("optimizer"),
             schedule=component("schedule"),
             federation=settings("federation"),
             run=settings("run"),
         )
+        clashes = combination_problems(experiment.correction, experiment.server, experiment.optimizer, experiment.run)
+        if found := list(clashes):
+            raise ConfigError(*found)
         available = getattr(experiment.source, "train_samples", None)
         clients = experiment.partition.clients
         if available is not None and clients is not None and clients > available:
             raise ConfigError(f"partition.clients: {clients} clients cannot share {available} training samples")
         return experiment
+
+    @property
+    def algorithm(self) -> Algorithm:
+        """What ``[algorithm]`` and ``[server]`` say together."""
+        return compose(self.correction, self.server)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """The whole config as plain values, defaults included; `from_dict` gives the same experiment back."""
@@ -133,7 +145,8 @@ class Experiment:
             "data": {**named(DATASETS, self.source), **asdict(self.data)},
             "partition": {**named(PARTITIONERS, self.partitioner), **asdict(self.partition)},
             "model": {"name": self.model.name, **self.model.parameters},
-            "algorithm": named(ALGORITHMS, self.algorithm),
+            "algorithm": named(ALGORITHMS, self.correction),
+            "server": named(SERVER_RULES, self.server),
             "regulator": named(REGULATORS, self.regulator),
             "optimizer": named(OPTIMIZERS, self.optimizer),
             "schedule": named(SCHEDULES, self.schedule),
@@ -233,6 +246,8 @@ def _find(source: str | Path) -> Path:
 def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
     """Set dotted keys. Choosing another name in a section drops the parameters that only the old choice took.
 
+    A key that neither of the two takes stays, and is refused when the experiment is built.
+
     >>> override({"regulator": {"name": "ecgr", "beta": 0.2}}, {"regulator.name": "none"})
     {'regulator': {'name': 'none'}}
     """
@@ -247,8 +262,10 @@ def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
             continue  # reported as a section that is not a table
         table = SECTIONS[section].table if section in SECTIONS else None
         if name == "name" and table is not None and isinstance(value, str) and value in table:
-            allowed = SECTIONS[section].allowed(value)
-            result[section] = values = {k: v for k, v in values.items() if k in allowed}
+            before = values.get("name", SECTIONS[section].default)
+            old = SECTIONS[section].allowed(before if isinstance(before, str) else None) - {"name"}
+            dropped = old - SECTIONS[section].allowed(value)
+            result[section] = values = {k: v for k, v in values.items() if k not in dropped}
         values[name] = value
     return result
 
@@ -284,6 +301,6 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
 
 def _unknown_key(name: str, section: Section, chosen: str | None, key: str) -> str:
     line = unknown(f"{name}.{key}", key, section.allowed(chosen))
-    others = {k: n for n in section.table or {} if n != chosen for k in section.allowed(n)}
+    others = {k: n for n in reversed(list(section.table or {})) if n != chosen for k in section.allowed(n)}
     nearest = get_close_matches(key, others.keys() - section.allowed(chosen), n=1)
     return line + "".join(f" ({near!r} is a key of {others[near]})" for near in nearest)

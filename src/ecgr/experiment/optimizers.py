@@ -22,6 +22,11 @@ class OptimizerFactory(Protocol):
         """Heavy-ball momentum, 0 where there is none; FedNova's normaliser needs it."""
         ...
 
+    @property
+    def follows_gradient(self) -> bool:
+        """Whether steps are the learning rate times gradients, so that a displacement says what these were."""
+        ...
+
     def build(self, parameters: Iterable[Tensor], lr: float) -> "Optimizer":
         """An optimiser for one client's round."""
         ...
@@ -39,6 +44,11 @@ class SGD:
     def effective_momentum(self) -> float:
         """The momentum."""
         return self.momentum
+
+    @property
+    def follows_gradient(self) -> bool:
+        """Yes."""
+        return True
 
     def build(self, parameters: Iterable[Tensor], lr: float) -> "Optimizer":
         """An optimiser for one client's round."""
@@ -58,6 +68,11 @@ class AdamW:
     def effective_momentum(self) -> float:
         """Not heavy-ball: none."""
         return 0.0
+
+    @property
+    def follows_gradient(self) -> bool:
+        """Its steps are about as long as the learning rate, whatever the gradient."""
+        return False
 
     def build(self, parameters: Iterable[Tensor], lr: float) -> "Optimizer":
         """An optimiser for one client's round."""

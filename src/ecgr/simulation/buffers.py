@@ -143,7 +143,8 @@ def weighted_factor(clients: Sequence[Forgetting], server: Server) -> float:
         trace = Trace(update, update, own.steps, server.lr, server.momentum)
         return Contribution(own.client, own.examples, algorithm.finish(trace, state, own_state)[1])
 
-    return float(algorithm.aggregate(old, state, [upload(own) for own in clients], server.population)[0])
+    uploads = [upload(own) for own in clients]
+    return float(algorithm.aggregate(old, state, uploads, server.population, server.lr)[0])
 
 
 def smallest_variance(state: Mapping[str, Tensor]) -> float | None:

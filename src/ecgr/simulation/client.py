@@ -1,7 +1,7 @@
 """One client's round: the only local training loop there is.
 
-Every algorithm and every regulator goes through here. An algorithm may add a term to the gradient and one to the
-step; a regulator sees the recorded steps afterwards; without a regulator nothing is recorded.
+Every algorithm and every regulator goes through here. An algorithm may correct the gradient and the step; a
+regulator sees the recorded steps afterwards; without a regulator nothing is recorded.
 """
 
 import time
@@ -9,7 +9,6 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +16,7 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
-from ecgr.algorithms import Contribution, Trace
+from ecgr.algorithms import Contribution, Plan, Trace
 from ecgr.component import State
 from ecgr.core.geometry import Regulation
 from ecgr.core.recorder import Recorder
@@ -28,6 +27,7 @@ from ecgr.core.update import Update
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import NotFiniteWarning
 from ecgr.simulation.buffers import buffers_momentum, forgotten
+from ecgr.simulation.corrections import gradient_correction, hook_step_term
 from ecgr.simulation.diagnostics import Vectors, cosine
 from ecgr.simulation.followers import FollowedRecorder
 from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
@@ -87,6 +87,9 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
         What goes up, and the client's new state, which stays with it.
     """
     began = time.perf_counter()
+    algorithm, optimizer = workspace.experiment.algorithm, workspace.experiment.optimizer
+    plan = Plan(local_steps(workspace.problem, job.client), job.lr, optimizer.effective_momentum)
+    job = replace(job, state=algorithm.begin(plan, job.server, job.state))
     trained = train(job, workspace)
     regulated = regulate(trained, workspace)
     result, state = report(job, workspace, trained, regulated)
@@ -123,7 +126,8 @@ def train(job: ClientJob, workspace: Workspace) -> Trained:
     write_buffers(job.buffers, model)
     model.train()
     optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
-    _hook_step_term(job, workspace, optimizer)
+    term = experiment.algorithm.step_term(job.server, job.state)
+    hook_step_term(term, job.lr, spec, spec.tensors(model), optimizer)
     start = job.params.to(workspace.device)
 
     def take_steps() -> tuple[int, float]:
@@ -164,7 +168,8 @@ def regulate(trained: Trained, workspace: Workspace) -> Regulated:
 def report(job: ClientJob, workspace: Workspace, trained: Trained, regulated: Regulated) -> tuple[ClientResult, State]:
     """What goes up, numbers for the record included, and the state that stays."""
     experiment = workspace.experiment
-    trace = Trace(regulated.update, regulated.plain, trained.steps, job.lr, experiment.optimizer.effective_momentum)
+    momentum, recorded = experiment.optimizer.effective_momentum, trained.recorder is not None
+    trace = Trace(regulated.update, regulated.plain, trained.steps, job.lr, momentum, regulated=recorded)
     server, own = _to(job.server, workspace.device), _to(job.state, workspace.device)
     state, payload = experiment.algorithm.finish(trace, server, own)
     examples = len(workspace.problem.partition.clients[job.client])
@@ -221,19 +226,14 @@ def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) ->
     server, own = _to(job.server, workspace.device), _to(job.state, workspace.device)
     anchor = job.params.to(workspace.device)
     tensors = workspace.spec.tensors(model)
-    corrects_gradient = algorithm.gradient_term(anchor, anchor, server, own) is not None
+    correct = gradient_correction(algorithm, workspace.spec, tensors, anchor, server, own)
     steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=workspace.device)
     for batch in epoch_batches(job, workspace):
         images, labels = workspace.train_images[batch], workspace.train_labels[batch].to(workspace.device)
         optimizer.zero_grad()
         loss = cross_entropy(model(workspace.normalised(images)), labels)
         loss.backward()  # type: ignore[no-untyped-call]
-        if corrects_gradient:
-            term = algorithm.gradient_term(workspace.spec.flatten(tensors), anchor, server, own)
-            assert term is not None
-            for tensor, piece in zip(tensors, workspace.spec.views(term), strict=True):
-                if tensor.grad is not None:
-                    tensor.grad.add_(piece)
+        correct()
         optimizer.step()
         steps, seen = steps + 1, seen + len(batch)
         total += loss.detach() * len(batch)
@@ -284,22 +284,6 @@ def epoch_batches(job: ClientJob, workspace: Workspace) -> Iterator[Tensor]:
     for _ in range(federation.local_epochs):
         order = torch.from_numpy(rng.permutation(own))
         yield from torch.split(order[: sum(sizes)], sizes)
-
-
-def _hook_step_term(job: ClientJob, workspace: Workspace, optimizer: Optimizer) -> None:
-    """Subtract the learning rate times the algorithm's term after each step, before the recorder looks."""
-    term = workspace.experiment.algorithm.step_term(job.server, job.state)
-    if term is None:
-        return
-    tensors = workspace.spec.tensors(workspace.model)
-    pieces = list(workspace.spec.views((job.lr * term).to(workspace.device)))
-
-    def correct(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        with torch.no_grad():
-            for tensor, piece in zip(tensors, pieces, strict=True):
-                tensor.sub_(piece)
-
-    optimizer.register_step_post_hook(correct)
 
 
 def _to(state: State, device: torch.device | str) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ run that goes on from a snapshot computes the same bits as one that never stoppe
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +35,7 @@ class Snapshot:
 
     Attributes:
         rounds: rounds done.
-        params: the global parameters, flat.
+        params: the global parameters that the clients start from, flat.
         buffers: the global buffers.
         server: the algorithm's server state.
         clients: the states of the clients that have taken part; in a run directory they lie on disk.
@@ -82,8 +82,13 @@ def start(problem: Problem) -> Snapshot:
 
 
 def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
-    """The global model's state dict."""
-    return {**problem.spec.named(snapshot.params), **snapshot.buffers}
+    """The state dict of the model that is handed out."""
+    return {**problem.spec.named(served(problem, snapshot)), **snapshot.buffers}
+
+
+def served(problem: Problem, snapshot: Snapshot) -> Tensor:
+    """The parameters that are evaluated and handed out; clients start from ``snapshot.params``."""
+    return problem.experiment.algorithm.served(snapshot.params, snapshot.server)
 
 
 def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Iterator[Outcome]:
@@ -119,9 +124,10 @@ def conclude(
         raise QuorumLost(
             f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
         )
-    step = snapshot.params - params
     states = snapshot.clients.updated(snapshot.rounds + 1, replies.states)
-    after = Snapshot(snapshot.rounds + 1, params, buffers, server, states, step if experiment.run.diagnostics else None)
+    after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
+    step = served(problem, snapshot) - served(problem, after)
+    after = replace(after, step=step if experiment.run.diagnostics else None)
     evaluation = evaluate(problem, engine, after)
     row = {
         "round": after.rounds,
@@ -160,9 +166,9 @@ def participants(problem: Problem, round_index: int) -> list[int]:
 
 
 def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
-    """Score the global model on the test images."""
+    """Score the model that is handed out on the test images."""
     scores = []
-    for score in engine.map(list(shards(problem, snapshot.params, snapshot.buffers))):
+    for score in engine.map(list(shards(problem, served(problem, snapshot), snapshot.buffers))):
         if isinstance(score, Lost):
             raise EnvironmentFault(f"the evaluation was lost: {score.reason}")
         scores.append(score)
@@ -205,9 +211,10 @@ def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[ClientResult, St
 def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult]) -> tuple[Tensor, State]:
     """The next global model; under step control, with the length that the plain updates would have given the step."""
     algorithm, population = problem.experiment.algorithm, _population(problem)
+    lr = learning_rate(problem, snapshot.rounds)
 
     def aggregate(contributions: list[Contribution]) -> tuple[Tensor, State]:
-        return algorithm.aggregate(snapshot.params, snapshot.server, contributions, population)
+        return algorithm.aggregate(snapshot.params, snapshot.server, contributions, population, lr)
 
     params, server = aggregate([r.contribution for r in used])
     plain = [r.plain for r in used if r.plain is not None]

@@ -16,7 +16,8 @@ import torch
 from flwr.app import Array, ConfigRecord, Message, MetricRecord
 from torch import Tensor
 
-from ecgr.algorithms import Contribution, Trace
+from ecgr.algorithms import Contribution, Plan, Trace
+from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
 from ecgr.flower.apps.wire import ARRAYS, METRICS, REPORT, Order, reply_tensors, split_reply
 from ecgr.simulation.client import ClientResult, nonfinite
@@ -117,9 +118,12 @@ def expected_steps(problem: Problem, examples: int) -> int:
 def expected_tensors(asked: Asked, steps: int) -> dict[str, Tensor]:
     """The tensors of a reply after a training that moved nothing."""
     experiment, order = asked.problem.experiment, asked.order
-    still = torch.zeros_like(order.params)
-    trace = Trace(still, still, steps, order.lr, experiment.optimizer.effective_momentum)
-    _, payload = experiment.algorithm.finish(trace, order.server, experiment.algorithm.init_client(order.params))
+    algorithm, still = experiment.algorithm, torch.zeros_like(order.params)
+    plan = Plan(steps, order.lr, experiment.optimizer.effective_momentum)
+    state = algorithm.begin(plan, order.server, algorithm.init_client(order.params))
+    regulated = not isinstance(experiment.regulator, Plain)
+    trace = Trace(still, still, steps, order.lr, plan.momentum, regulated)
+    _, payload = algorithm.finish(trace, order.server, state)
     return reply_tensors(payload, order.buffers)
 
 
