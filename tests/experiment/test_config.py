@@ -516,3 +516,12 @@ def test_what_only_the_old_choice_takes_is_dropped() -> None:
     assert raw == {"algorithm": {"name": "scaffold"}}
     raw = override({"algorithm": {"name": "fedavgm", "server_lr": 2.0}}, {"algorithm.name": "fedadam"})
     assert raw == {"algorithm": {"name": "fedadam", "server_lr": 2.0}}
+
+
+def test_users_presets_ship_and_the_studys_do_not() -> None:
+    """What the wheel takes from ``experiments/``, by the rule that builds it."""
+    root = Path(__file__).parents[2]
+    build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
+    shipped = {Path(place).relative_to("experiments").parts[0] for place in build["force-include"]}
+    assert shipped == {"quickstart.toml", "paper", "hospitals", "text"}
+    assert all(place == f"ecgr/{origin}" for origin, place in build["force-include"].items())

@@ -25,11 +25,12 @@ class OnDisk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of ``ecgr data list``; ``place`` is None where the set is not found."""
+    """A line of ``ecgr data list``; ``place`` is None where nothing is found, ``own`` where only data.root can say."""
 
     name: str
     description: str
     place: str | None
+    own: bool = False
 
 
 def verify(name: str, root: str | None = None) -> Report:
@@ -48,21 +49,23 @@ def verify(name: str, root: str | None = None) -> Report:
 
 def available() -> list[Row]:
     """Every data set there is a reader for, and where it is."""
-    return [Row(name, _description(name), _place(name)) for name in DATASETS]
+    return [_row(name) for name in DATASETS]
 
 
 def _description(name: str) -> str:
     return (DATASETS[name].__doc__ or "").strip().splitlines()[0]
 
 
-def _place(name: str) -> str | None:
-    source = _source(name, root=None)
+def _row(name: str) -> Row:
+    source, description = _source(name, root=None), _description(name)
     if not isinstance(source, OnDisk):
-        return "installed"
+        return Row(name, description, "installed")
     try:
-        return str(source.folder())
+        return Row(name, description, str(source.folder()))
+    except ConfigError:
+        return Row(name, description, None, own=True)
     except EcgrError:
-        return None
+        return Row(name, description, None)
 
 
 def _source(name: str, root: str | None) -> DatasetSource:
