@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from io import StringIO
 from pathlib import Path
@@ -19,7 +18,7 @@ from ecgr.analysis.comparison import compare as judge
 from ecgr.analysis.metrics import RunSummary
 from ecgr.analysis.summaries import read_summaries
 from ecgr.analysis.summaries import to_json as summaries_json
-from ecgr.errors import ConfigError, EnvironmentFault, with_code
+from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.experiment.config import Experiment, presets
 from ecgr.files import write_atomically
 from ecgr.report.page.html import write_report
@@ -28,11 +27,9 @@ from ecgr.report.presentation import to_json as comparison_json
 from ecgr.report.sentences import sentence
 from ecgr.runs.paired import SEEDS, paired, seed_list
 from ecgr.runs.record import RunRecord, to_json
-from ecgr.runs.sweep import Planned, execute, plan
+from ecgr.runs.sweep import Planned, Progress, plan, run_all
+from ecgr.runs.workers import AUTO
 
-Done = Callable[[Planned], None]
-Progress = Callable[[Sequence[Planned]], AbstractContextManager[Done | None]]
-"""Shows what runs: given the plans, a context around them that may want to hear of each that ended."""
 Warn = Callable[[str], None]
 WIDTH = 100
 
@@ -88,7 +85,8 @@ def compare(
     algorithms: Sequence[str] | None = None,
     settings: Mapping[str, Any] | None = None,
     treatment: Sequence[str] = (),
-    workers: int = 1,
+    workers: int | str = AUTO,
+    engine: str | None = None,
     device: str = "cpu",
     out: str | Path | None = None,
     progress: Progress | None = None,
@@ -115,7 +113,8 @@ def compare(
         algorithms: under each of these; by default the experiment's own.
         settings: dotted config keys to change, as in ``{"schedule.name": "cosine"}``.
         treatment: config keys that are compared as regulators are.
-        workers: processes that make runs; the results do not depend on it.
+        workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
+        engine: ``pool`` (processes, the default) or ``serial`` (everything in this one).
         device: where to compute.
         out: where runs and results lie; ``runs/compare-NAME`` by default. What is finished there is not run again.
             For finished runs: where the results go, by default into their directory, or nowhere if there are several.
@@ -127,7 +126,7 @@ def compare(
     if material is None:
         plans, directory = planned(source, out=out, **asked)
         refuse_unknown_treatment(treatment, plans)
-        run_all(plans, workers, device, progress)
+        run_all(plans, workers=workers, engine=engine, device=device, progress=progress)
         material = Material(find_runs(each.directory for each in plans), directory=directory)
     elif given := [name for name, value in asked.items() if value]:
         raise ConfigError(f"--{given[0]}: {source} is only compared, not run; leave out --{given[0]}")
@@ -136,7 +135,11 @@ def compare(
     if not summaries:
         raise ConfigError("compare: none of the runs is finished")
     place = material.directory if out is None else Path(out)
-    answer = Answer(judge(summaries, baseline or BASELINE), summaries, runs, place)
+    comparison = judge(summaries, baseline or BASELINE)
+    if not any(pair.seeds for pair in comparison.pairs):
+        arms = "; ".join(dict.fromkeys(f"{run.algorithm}, {run.regulator}" for run in summaries))
+        raise ConfigError(f"compare: nothing to compare: no seed has {comparison.baseline} and another ({arms})")
+    answer = Answer(comparison, summaries, runs, place)
     if place is not None:
         _write(answer, place, warn or _ignore)
     return answer
@@ -197,16 +200,6 @@ def refuse_unknown_treatment(treatment: Sequence[str], plans: Sequence[Planned])
     missing = [key for key in treatment if key not in keys]
     if missing:
         raise ConfigError(f"--treatment: no run has {missing[0]}; give config keys, for example run.step_control")
-
-
-def run_all(plans: Sequence[Planned], workers: int, device: str, progress: Progress | None) -> None:
-    """Make the runs that are left; one error with a line for each that failed."""
-    with progress(plans) if progress else nullcontext() as done:
-        failures = execute(plans, workers=workers, device=device, done=done)
-    if failures:
-        lines = [f"{failure.name} failed: {failure.reason}" for failure in failures]
-        lines.append(f"{len(failures)} of {len(plans)} runs failed; the same command tries them again")
-        raise with_code(failures[0].exit_code, *lines)
 
 
 def write_comparison(comparison: Comparison, summaries: Sequence[RunSummary], directory: Path) -> None:

@@ -99,7 +99,7 @@ def test_a_bad_config_is_answered_within_a_second(tmp_path: Path) -> None:
     ("arguments", "parts"),
     [
         (("run", "--bogus"), ("--bogus",)),
-        (("run", "--workers", "ten"), ("--workers", "integer")),
+        (("run", "--workers", "ten"), ("--workers", "whole number", "auto")),
         (("run", "--workers", "0"), ("workers", "at least 1")),
         (("frobnicate",), ("frobnicate",)),
         (("run", "quickstart", "more"), ("more",)),

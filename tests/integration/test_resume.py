@@ -74,10 +74,16 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
     assert RunRecord(directory).kept() == RunRecord(uninterrupted).kept()
 
 
-def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0) -> RunRecord:
+def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0, schedule: str = "step") -> RunRecord:
     from ecgr.experiment.config import load
 
-    overrides = {"federation.rounds": rounds, "run.seed": seed, "partition.clients": 3}
+    overrides = {
+        "federation.rounds": rounds,
+        "run.seed": seed,
+        "partition.clients": 3,
+        "algorithm.name": "scaffold",
+        "schedule.name": schedule,
+    }
     return run(load("quickstart", overrides), out, resume=resume)
 
 
@@ -85,10 +91,27 @@ def test_resume_refuses_another_config_and_lists_the_differences(tmp_path: Path)
     small(tmp_path / "run")
     before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
     with pytest.raises(ConfigError) as refusal:
-        small(tmp_path / "run", resume=True, rounds=3, seed=1)
+        small(tmp_path / "run", resume=True, rounds=1, seed=1)
     assert len(refusal.value.problems) == 2
-    assert "federation.rounds: 2, now 3" in str(refusal.value)
+    assert "federation.rounds: 2, now 1" in str(refusal.value)
     assert "run.seed: 0, now 1" in str(refusal.value)
+    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+
+
+def test_a_finished_run_trains_on_to_more_rounds_and_is_the_run_of_so_many(tmp_path: Path) -> None:
+    small(tmp_path / "run")
+    more, whole = small(tmp_path / "run", resume=True, rounds=4), small(tmp_path / "whole", rounds=4)
+    assert (more.key, more.config) == (whole.key, whole.config)
+    assert rows_without_times(tmp_path / "run") == rows_without_times(tmp_path / "whole")
+    assert more.kept() == whole.kept()
+    assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+
+
+def test_more_rounds_are_refused_where_the_learning_rates_depend_on_their_number(tmp_path: Path) -> None:
+    small(tmp_path / "run", schedule="cosine")
+    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    with pytest.raises(ConfigError, match=r"planned for 2 rounds.*'cosine'.*another --out"):
+        small(tmp_path / "run", resume=True, rounds=4, schedule="cosine")
     assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
 
 

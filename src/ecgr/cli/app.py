@@ -2,36 +2,42 @@
 
 import sys
 import traceback
-from typing import Annotated, NoReturn
+from typing import Annotated
 
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import benching, data, federating, listing, reporting, running, sweeping
+from ecgr.cli import benching, comparing, data, federating, listing, reporting, running, sweeping
+from ecgr.cli.commands import command
 from ecgr.cli.console import complain
+from ecgr.cli.interrupts import Interrupted, this_command, was_interrupted
 from ecgr.errors import EcgrError
 
-INTERRUPTED = 130
 USAGE_PROBLEM = typer.BadParameter.__mro__[2]
 """Click's base of everything wrong with a command line; typer brings a click of its own or uses the installed one."""
 
 app = typer.Typer(
     name="ecgr",
     help="Local gradient regulation for federated learning.",
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-app.command("run")(running.run_command)
-app.command("compare")(sweeping.compare_command)
-app.command("sweep")(sweeping.sweep_command)
-app.command("report")(reporting.report_command)
-app.command("figures")(reporting.figures_command)
-app.command("partition")(data.partition_command)
+command(app, "run", "ecgr run quickstart --set regulator.beta=0.5", "ecgr run quickstart --resume")(running.run_command)
+command(
+    app,
+    "compare",
+    "ecgr compare quickstart --seeds 10",
+    "ecgr compare paper/mnist --algorithms fedavg,scaffold --set data.root=/data",
+    "ecgr compare runs/compare-quickstart --treatment run.step_control",
+)(comparing.compare_command)
+command(app, "sweep", "ecgr sweep study/main --dry-run")(sweeping.sweep_command)
+command(app, "report", "ecgr report runs/compare-quickstart")(reporting.report_command)
+command(app, "figures", "ecgr figures runs/compare-quickstart --output figures")(reporting.figures_command)
+command(app, "partition", "ecgr partition --data digits --clients 10 --alpha 0.1")(data.partition_command)
+command(app, "bench", "ecgr bench --quick")(benching.bench_command)
+command(app, "list", "ecgr list")(listing.list_command)
 app.add_typer(data.data_app, name="data")
 app.add_typer(federating.federate_app, name="federate")
-app.command("bench")(benching.bench_command)
-app.command("list")(listing.list_command)
 
 
 def _show_version(wanted: bool) -> None:
@@ -51,27 +57,32 @@ def common(
     """Local gradient regulation for federated learning."""
 
 
-def main() -> NoReturn:
-    """Run the command line and exit with its documented code."""
+def run_command_line() -> int:
+    """Run the command that was given; its exit code."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"] or ["--help"]
     try:
-        code = app(args=arguments, standalone_mode=False)
+        code = app(args=arguments, prog_name="ecgr", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             traceback.print_exc()
         lines, code = _explained(error)
         complain(*lines)
-    sys.exit(code if isinstance(code, int) else 0)
+    else:
+        if code == Interrupted.exit_code:  # typer makes an exit code of it before anybody can say anything
+            complain(*_explained(KeyboardInterrupt())[0])
+    return code if isinstance(code, int) else 0
 
 
 def _explained(error: BaseException) -> tuple[list[str], int]:
     """What to say about an error, and the exit code."""
+    if was_interrupted(error) and not isinstance(error, Interrupted):
+        return [f"interrupted; what was written stays; again: {this_command()}"], Interrupted.exit_code
     if isinstance(error, EcgrError):
         return str(error).splitlines(), error.exit_code
     if isinstance(error, USAGE_PROBLEM):
         message = getattr(error, "format_message", error.__str__)()
         return [f"{message.rstrip('.')} (see `ecgr --help`)"], 2
-    if isinstance(error, (KeyboardInterrupt, typer.Abort)):
-        return ["interrupted; the same command, `ecgr run` with --resume, goes on from the last round"], INTERRUPTED
+    if isinstance(error, typer.Abort):
+        return ["left"], 1
     return [f"unexpected {type(error).__name__}: {error}; this is a bug, --debug shows where"], 1

@@ -4,13 +4,18 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
+from numpy.typing import NDArray
 from rich.table import Table
 
-from ecgr.cli.console import out, print_json
+from ecgr.cli.commands import command
+from ecgr.cli.console import complain, out, print_json
 from ecgr.cli.options import Json, Set, overrides
-from ecgr.experiment.config import load, presets
+from ecgr.errors import EnvironmentFault
+from ecgr.experiment.config import Experiment, load, presets
 from ecgr.experiment.dealing import chosen_share, deal
+from ecgr.tasks.data import Dataset
 from ecgr.tasks.data.fetch import fetch
 from ecgr.tasks.data.verify import available, verify
 from ecgr.tasks.partitioners import save_partition
@@ -20,7 +25,7 @@ Root = Annotated[str | None, typer.Option("--root", help="Where data sets lie; $
 data_app = typer.Typer(help="Which data sets are there, whole and unaltered; get those that are not.")
 
 
-@data_app.command("list")
+@command(data_app, "list", "ecgr data list")
 def list_command(as_json: Json = False) -> None:
     """Show every data set and where it was found."""
     rows = available()
@@ -33,7 +38,7 @@ def list_command(as_json: Json = False) -> None:
     out.print(table)
 
 
-@data_app.command("verify")
+@command(data_app, "verify", "ecgr data verify mnist")
 def verify_command(
     names: Annotated[list[str] | None, typer.Argument(help="Data sets; all that are there by default.")] = None,
     root: Root = None,
@@ -50,7 +55,7 @@ def verify_command(
         out.print(f"{report.name}: {'; '.join(report.details)} ({counts})", markup=False, soft_wrap=True)
 
 
-@data_app.command("fetch")
+@command(data_app, "fetch", "ecgr data fetch mnist --root ~/data")
 def fetch_command(names: Annotated[list[str], typer.Argument(help="Data sets to get.")], root: Root = None) -> None:
     """Download data sets, checked against their known hashes before they are put into place."""
     for name in names:
@@ -87,11 +92,7 @@ def partition_command(
     ]
     if save is not None:
         save_partition(save, partition, len(dataset.train))
-    if picture is not None or not as_json:
-        from ecgr.report.figures.partition import draw_partition
-
-        name = chosen.to_dict()["data"]["name"]
-        draw_partition(counts, dataset.classes, picture or Path("partition.png"), f"{name}, seed {chosen.run.seed}")
+    drawn = _picture(chosen, dataset, counts, picture) if picture is not None or not as_json else None
     if as_json:
         print_json({"clients": rows})
         return
@@ -99,9 +100,23 @@ def partition_command(
     for row in rows:
         table.add_row(*map(str, row.values()))
     out.print(table)
-    out.print(
-        f"{sum(r['samples'] for r in rows):,} of {len(dataset.train):,} samples dealt; {picture or 'partition.png'}"
-    )
+    where = "" if drawn is None else f"; {drawn}"
+    out.print(f"{sum(r['samples'] for r in rows):,} of {len(dataset.train):,} samples dealt{where}", soft_wrap=True)
+
+
+def _picture(chosen: Experiment, dataset: Dataset, counts: NDArray[np.int64], asked: Path | None) -> Path | None:
+    """Draw the partition; a picture that nobody asked for may be missing."""
+    from ecgr.report.figures.partition import draw_partition
+
+    path = asked or Path("partition.png")
+    try:
+        draw_partition(counts, dataset.classes, path, f"{chosen.to_dict()['data']['name']}, seed {chosen.run.seed}")
+    except EnvironmentFault as error:
+        if asked is not None:
+            raise
+        complain(f"note: no picture: {error}")
+        return None
+    return path
 
 
 def _preset_for(data: str) -> str | dict[str, Any]:

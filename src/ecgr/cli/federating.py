@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
+from ecgr.cli.commands import command
 from ecgr.cli.console import complain, out, print_json, scores
 from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides
 from ecgr.cli.progress import RoundProgress
@@ -29,7 +30,7 @@ NormFactor = Annotated[
 Outliers = Annotated[str, typer.Option("--outliers", help="What happens to outliers: reject or clip.")]
 
 
-@federate_app.command("local")
+@command(federate_app, "local", "ecgr federate local quickstart --clients 3")
 def local_command(
     experiment: ExperimentName = "quickstart",
     clients: Clients = 3,
@@ -69,7 +70,7 @@ def local_command(
         out.print(text, markup=False)
 
 
-@federate_app.command("init")
+@command(federate_app, "init", "ecgr federate init quickstart --server fl.example.org --clients 3")
 def init_command(
     server: Annotated[str, typer.Option("--server", help="The name under which sites reach the server.")],
     experiment: ExperimentName = "quickstart",

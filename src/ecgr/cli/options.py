@@ -7,19 +7,35 @@ from typing import Annotated, Any
 import typer
 
 from ecgr.errors import ConfigError
+from ecgr.experiment.config import presets
 
-ExperimentName = Annotated[str, typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.")]
+
+def preset_names(incomplete: str) -> list[str]:
+    """For the shell's completion."""
+    return [name for name in presets() if name.startswith(incomplete)]
+
+
+ExperimentName = Annotated[
+    str,
+    typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
+]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="Change a config key, e.g. regulator.beta=0.5."),
 ]
 Out = Annotated[Path | None, typer.Option("--out", help="Where to write; runs/NAME by default.")]
-Workers = Annotated[int, typer.Option("--workers", help="Processes; the results do not depend on it.")]
+Workers = Annotated[
+    str, typer.Option("--workers", metavar="N", help="Processes, or auto: as many as there are cores. Same results.")
+]
+EngineName = Annotated[
+    str | None, typer.Option("--engine", help="What does the work: serial, pool. By default serial for one worker.")
+]
 Device = Annotated[str, typer.Option("--device", help="Where to compute.")]
 Treatment = Annotated[
     list[str] | None,
     typer.Option("--treatment", metavar="KEY", help="A config key to compare as regulators are. Repeatable."),
 ]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

@@ -2,14 +2,16 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecgr.analysis.arms import Run, compare_finished, read_runs
-from ecgr.analysis.collect import find_runs
 from ecgr.cli.console import out
 from ecgr.cli.options import Treatment
+
+if TYPE_CHECKING:
+    from ecgr.analysis.arms import Run
+    from ecgr.analysis.comparison import Comparison
 
 Directories = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")]
 
@@ -24,8 +26,7 @@ def report_command(
     """Write one self-contained HTML page about finished and unfinished runs."""
     from ecgr.report.page.html import write_report
 
-    runs = _runs(directories, treatment)
-    path = write_report(runs, compare_finished(runs), output or _beside(directories, "report.html"))
+    path = write_report(*_compared(directories, treatment), output or _beside(directories, "report.html"))
     out.print(str(path), markup=False, soft_wrap=True)
 
 
@@ -39,14 +40,18 @@ def figures_command(
     """Write the report's figures as PDF and PNG, and its table as LaTeX and CSV."""
     from ecgr.report.figures.write import write_figures
 
-    runs = _runs(directories, treatment)
     directory = output or _beside(directories, "figures")
-    written = write_figures(runs, compare_finished(runs), directory)
+    written = write_figures(*_compared(directories, treatment), directory)
     out.print(f"{len(written)} files; {directory}", markup=False, soft_wrap=True)
 
 
-def _runs(directories: Sequence[Path], treatment: Sequence[str] | None) -> list[Run]:
-    return read_runs(find_runs(directories), treatment or ())
+def _compared(directories: Sequence[Path], treatment: Sequence[str] | None) -> "tuple[list[Run], Comparison]":
+    """The runs there, and the comparison of those that are finished."""
+    from ecgr.analysis.arms import compare_finished, read_runs
+    from ecgr.analysis.collect import find_runs
+
+    runs = read_runs(find_runs(directories), treatment or ())
+    return runs, compare_finished(runs)
 
 
 def _beside(directories: Sequence[Path], name: str) -> Path:

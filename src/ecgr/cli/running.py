@@ -7,10 +7,12 @@ from typing import Annotated, Any
 import typer
 
 from ecgr.cli.console import complain, out, print_json, scores
-from ecgr.cli.options import Device, ExperimentName, Json, Out, Set, Workers, overrides
+from ecgr.cli.interrupts import resumable, this_command
+from ecgr.cli.options import Device, EngineName, ExperimentName, Json, Out, Set, Workers, overrides
 from ecgr.cli.progress import RoundProgress
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import load
+from ecgr.runs.record import RunRecord
 from ecgr.runs.tracking import TRACKERS, Tracker
 from ecgr.tables import unknown
 
@@ -19,7 +21,8 @@ def run_command(
     experiment: ExperimentName = "quickstart",
     settings: Set = None,
     out_dir: Out = None,
-    workers: Workers = 1,
+    workers: Workers = "auto",
+    engine: EngineName = None,
     device: Device = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start it.")] = False,
     log: Annotated[str | None, typer.Option("--log", help="Also write for a tracker: tensorboard.")] = None,
@@ -37,7 +40,17 @@ def run_command(
             for watcher in watchers:
                 watcher(row)
 
-        record = run(chosen, directory, workers=workers, device=device, resume=resume, watch=watch, warn=complain)
+        with resumable(lambda: _kept_rounds(directory)):
+            record = run(
+                chosen,
+                directory,
+                workers=workers,
+                engine=engine,
+                device=device,
+                resume=resume,
+                watch=watch,
+                warn=complain,
+            )
     last = record.rounds[-1]
     if as_json:
         summary = {name: last[name] for name in ("round", "accuracy", "loss", "train_loss", "worst_client")}
@@ -49,6 +62,12 @@ def run_command(
         )
         for line in fidelity(last):
             out.print(line, markup=False)
+
+
+def _kept_rounds(directory: Path) -> str:
+    rounds = len(RunRecord(directory).rounds)
+    kept = f"{directory} keeps {rounds} rounds" if rounds else "no round was finished"
+    return f"{kept}; to go on: {this_command('--resume')}"
 
 
 def fidelity(row: Mapping[str, Any]) -> list[str]:

@@ -204,7 +204,7 @@ def read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
     if path.stat().st_size > MAX_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_BYTES:,} bytes; a config is a page, not a data file")
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
         if any(line.partition("=")[0].count(".") > MAX_DEPTH for line in text.splitlines()):
             raise RecursionError  # the parser takes a time quadratic in the depth of a dotted key
         raw = tomllib.loads(text)

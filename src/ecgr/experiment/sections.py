@@ -57,7 +57,7 @@ class FederationSettings:
 
     rounds: Rounds = 100
     local_epochs: Count = 1
-    batch_size: Count = 128
+    batch_size: Count = 32
     participation: PositiveFraction = 1.0
     last_batch: Literal["keep", "merge", "drop"] = "keep"
 

@@ -16,6 +16,7 @@ from ecgr._version import __version__
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.experiment.config import Experiment, load
 from ecgr.runs.record import RunRecord, RunWriter
+from ecgr.runs.workers import worker_count
 
 if TYPE_CHECKING:
     from ecgr.simulation.rounds import Outcome, Snapshot
@@ -35,7 +36,8 @@ def run(
     experiment: Experiment | str | Path,
     out: str | Path,
     *,
-    workers: int = 1,
+    workers: int | str = 1,
+    engine: str | None = None,
     device: str = "cpu",
     resume: bool = False,
     watch: Watch | None = None,
@@ -46,7 +48,8 @@ def run(
     Args:
         experiment: an `Experiment`, a preset's name or a TOML file.
         out: the run directory; created if missing; must not hold another run.
-        workers: processes that train clients; the results do not depend on it.
+        workers: processes that train clients, or ``auto``: one a core; the results do not depend on it.
+        engine: ``serial`` (everything in this process) or ``pool``; by default serial for one worker.
         device: where to compute.
         resume: go on with the interrupted run in ``out``, or start it; a finished one is returned as it is.
         watch: called with each round's line.
@@ -54,8 +57,7 @@ def run(
     """
     if not isinstance(experiment, Experiment):
         experiment = load(experiment)
-    if workers < 1:
-        raise ConfigError(f"workers: {workers} does not fit; give at least 1")
+    count = worker_count(workers)
     directory = Path(out)
     if (directory / ".lock").exists():  # a run that is under way is said to be in use, before anything slow
         _acquire(directory).release()
@@ -67,7 +69,7 @@ def run(
 
     problem, data = prepare(experiment, dataset, device), dataset.provenance
     del dataset  # where workers share the images, this process keeps no copy of its own
-    check_store(problem, workers)
+    check_store(problem, count)
     for note in data.notes:
         (warn or _ignore)(f"note: data is {note}")
 
@@ -75,8 +77,8 @@ def run(
         from ecgr.simulation.engines import open_engine  # loads torch
         from ecgr.simulation.rounds import simulate  # loads torch
 
-        with open_engine(problem, workers) as engine:
-            yield from simulate(problem, engine, snapshot)
+        with open_engine(problem, count, engine) as chosen:
+            yield from simulate(problem, chosen, snapshot)
 
     every = experiment.run.checkpoint_every
     return play(problem, data, directory, rounds, resume=resume, every=every, watch=watch, warn=warn)
@@ -99,7 +101,7 @@ def play(
     """
     with locked(directory):
         refuse_foreign(directory, resume)
-        if not (resume and RunRecord.is_run(directory) and _continues(directory, problem, data)):
+        if not (resume and RunRecord.is_run(directory) and _finished(directory, problem, data)):
             _play(problem, data, directory, rounds, every, watch or _ignore, warn or _ignore)
     return RunRecord.open(directory)
 
@@ -184,14 +186,37 @@ def _play(
     writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
 
 
-def _continues(directory: Path, problem: "Problem", data: "Described") -> bool:
-    """Whether the run is finished; refuses to go on with one whose config, data or version differ."""
+def _finished(directory: Path, problem: "Problem", data: "Described") -> bool:
+    """Whether the run is finished; refuses to go on with one whose config, data or version differ.
+
+    More rounds are no other run: it is then not finished any more, and goes on.
+    """
     record = RunRecord.open(directory)
     identity = identity_of(problem, data)
-    differences = _differences({key: record.manifest.get(key) for key in identity}, identity)
+    before, rounds = record.config["federation"]["rounds"], problem.experiment.federation.rounds
+    manifest = record.manifest
+    if rounds > before:
+        _refuse_other_schedule(directory, problem.experiment, before)
+        federation = {**record.config["federation"], "rounds": rounds}
+        manifest = {**manifest, "config": {**record.config, "federation": federation}, "key": problem.experiment.key()}
+    differences = _differences({key: manifest.get(key) for key in identity}, identity)
     if differences:
         raise ConfigError(*(f"--resume: {directory} was run with another {line}" for line in differences))
+    if rounds > before:
+        (directory / "model.safetensors").unlink(missing_ok=True)  # first: what is not finished must not look it
+        RunWriter(directory).begin(manifest)
     return record.finished
+
+
+def _refuse_other_schedule(directory: Path, experiment: Experiment, before: int) -> None:
+    """With more rounds, the rounds that were played must have had the learning rates that they have now."""
+    rounds, schedule = experiment.federation.rounds, experiment.schedule
+    if any(schedule.factor_at(t, before) != schedule.factor_at(t, rounds) for t in range(before)):
+        name = type(schedule).__name__.lower()
+        raise ConfigError(
+            f"--resume: {directory} was planned for {before} rounds, and the learning rates of its schedule {name!r}"
+            f" depend on that number; a run of {rounds} rounds needs another --out"
+        )
 
 
 def identity_of(problem: "Problem", data: "Described") -> dict[str, Any]:

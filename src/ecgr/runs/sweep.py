@@ -5,15 +5,17 @@ exactly what is left.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ecgr.errors import ConfigError, EcgrError
+from ecgr.errors import ConfigError, EcgrError, with_code
 from ecgr.experiment.config import Experiment, override, read
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
+from ecgr.runs.workers import worker_count
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,6 +40,11 @@ class Planned:
         """Rounds in the record so far."""
         path = self.directory / "rounds.jsonl"
         return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+Done = Callable[[Planned], None]
+Progress = Callable[[Sequence[Planned]], AbstractContextManager[Done | None]]
+"""Shows what runs: given the plans, a context around them that may want to hear of each that ended."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,20 +89,45 @@ def plan(variants: Iterable[Experiment], directory: Path) -> list[Planned]:
     return list(planned.values())
 
 
+def run_all(
+    plans: Sequence[Planned],
+    *,
+    workers: int | str = 1,
+    engine: str | None = None,
+    device: str = "cpu",
+    progress: Progress | None = None,
+) -> None:
+    """Make the runs that are left; one error with a line for each that failed."""
+    with progress(plans) if progress else nullcontext() as done:
+        failures = execute(plans, workers=workers, engine=engine, device=device, done=done)
+    if failures:
+        lines = [f"{failure.name} failed: {failure.reason}" for failure in failures]
+        lines.append(f"{len(failures)} of {len(plans)} runs failed; the same command tries them again")
+        raise with_code(failures[0].exit_code, *lines)
+
+
 def execute(
-    plans: Sequence[Planned], *, workers: int = 1, device: str = "cpu", done: Callable[[Planned], None] | None = None
+    plans: Sequence[Planned],
+    *,
+    workers: int | str = 1,
+    engine: str | None = None,
+    device: str = "cpu",
+    done: Done | None = None,
 ) -> list[Failure]:
     """Do what is left of ``plans`` over ``workers`` processes; the failures, in order."""
-    if workers < 1:
-        raise ConfigError(f"workers: {workers} does not fit; give at least 1")
+    count = worker_count(workers)
     left = [planned for planned in plans if not planned.finished]
+    for planned in left:
+        _refuse_run_around(planned)
     if not left:
         return []
-    from ecgr.simulation.engines.pool import Lost, ProcessPool  # loads torch
+    from ecgr.simulation.engines import engine_kind  # loads torch
+    from ecgr.simulation.engines.pool import Lost  # loads torch
 
     failures = []
-    with ProcessPool(_ready, min(workers, len(left))) as pool:
-        for planned, answer in zip(left, pool.map([RunJob(p, device) for p in left]), strict=True):
+    jobs = [RunJob(planned, device) for planned in left]
+    with engine_kind(engine or "pool", count).open(_ready, min(count, len(left))) as chosen:
+        for planned, answer in zip(left, chosen.map(jobs), strict=True):
             if isinstance(answer, Lost):
                 failures.append(Failure(planned.name, answer.reason, exit_code=5))
             elif answer is not None:
@@ -103,6 +135,13 @@ def execute(
             if done is not None:
                 done(planned)
     return failures
+
+
+def _refuse_run_around(planned: Planned) -> None:
+    """A directory that holds a run of its own cannot also hold a sweep or a comparison."""
+    around = planned.directory.parents[1]
+    if RunRecord.is_run(around):
+        raise ConfigError(f"--out: {around} holds a single run; give another --out")
 
 
 def _ready() -> bool:

@@ -1,19 +1,26 @@
-"""Objects on their way to another process: packed as bytes, and one clear line where a worker could not have them."""
+"""Objects on their way to another process: packed as bytes, and one clear line where a worker could not have them.
+
+Functions and classes of a script, a notebook or a task file travel by value: a worker need not be able to import them.
+"""
 
 import pickle
 from io import BytesIO
 from typing import Any
 
+import cloudpickle
 import torch
 from torch import Tensor
 from torch.nn import Parameter
 
 from ecgr.errors import ConfigError
 
-ADVICE = "define it at the top level of a module that can be imported, or use workers=1"
+ADVICE = (
+    "define it in the script or task file itself, or in a module on the path, without open files or locks in it;"
+    " or use workers=1 with engine serial"
+)
 
 
-class _Pickler(pickle.Pickler):
+class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Tensors travel as their bytes: torch's own way through a pipe opens a file descriptor for each."""
 
     def reducer_override(self, value: Any) -> Any:
@@ -21,7 +28,7 @@ class _Pickler(pickle.Pickler):
             return _parameter, (value.data, value.requires_grad)
         if isinstance(value, Tensor) and type(value) is Tensor:
             return torch.from_numpy, (value.detach().cpu().numpy(),)
-        return NotImplemented
+        return super().reducer_override(value)
 
 
 def _parameter(data: Tensor, requires_grad: bool) -> Parameter:

@@ -113,9 +113,10 @@ def conclude(
     experiment, used = problem.experiment, replies.used
     if not used:
         client, reason = replies.rejected[0]
+        advice = "; a smaller optimizer.lr often helps" if "nonfinite" in reason else ""
         raise QuorumLost(
             f"round {snapshot.rounds + 1}: none of {len(jobs)} client updates can be used"
-            f" (client {client}: {reason}); a smaller optimizer.lr often helps"
+            f" (client {client}: {reason}){advice}"
         )
     with one_thread():
         params, server = _aggregate(problem, snapshot, used)

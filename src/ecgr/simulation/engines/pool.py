@@ -20,6 +20,7 @@ import torch
 import torch.multiprocessing as mp
 
 from ecgr.errors import EnvironmentFault
+from ecgr.simulation.engines.spawn import no_interrupts, no_main_module
 from ecgr.simulation.portable import pack, unpack
 
 R = TypeVar("R")
@@ -151,7 +152,8 @@ class ProcessPool(Generic[W]):
         ours, theirs = context.Pipe()
         process = context.Process(target=_work, args=(theirs, self.open_workspace), daemon=True)
         try:
-            process.start()
+            with no_interrupts(), no_main_module():
+                process.start()
         except OSError as error:
             raise EnvironmentFault(f"cannot start a worker process: {error}; use fewer --workers") from None
         theirs.close()  # the worker's end must be open in the worker alone, or its death would go unnoticed

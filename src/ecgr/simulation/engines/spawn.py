@@ -1,0 +1,36 @@
+"""How a worker process is begun: it neither hears Ctrl-C nor runs the user's script again."""
+
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing import resource_tracker
+from types import ModuleType
+
+
+@contextmanager
+def no_interrupts() -> Iterator[None]:
+    """A process begun in here never hears Ctrl-C, not even while it imports: ending it is its parent's to do."""
+    if not hasattr(signal, "pthread_sigmask"):
+        yield
+        return
+    resource_tracker.ensure_running()  # lets Ctrl-C through again when it begins a process of its own
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def no_main_module() -> Iterator[None]:
+    """A process begun in here does not run the user's script again, which might start processes itself.
+
+    Nothing is missed there: what a script or a notebook defines travels by value (`ecgr.simulation.portable`).
+    """
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main

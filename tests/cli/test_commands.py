@@ -1,0 +1,96 @@
+"""What single commands do with unusual files and places, in this process."""
+
+import sys
+from pathlib import Path
+
+import pytest
+
+import ecgr
+from ecgr.cli.app import run_command_line
+from ecgr.errors import ConfigError
+from ecgr.runs.workers import worker_count
+from ecgr.simulation.workspace import prepare
+from support.runs import write_comparison_runs, write_run
+
+
+@pytest.fixture(autouse=True)
+def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
+    monkeypatch.setattr(sys, "argv", ["ecgr", *arguments])
+    return run_command_line()
+
+
+def test_a_file_with_a_byte_order_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "marked.toml").write_bytes("\ufeff[run]\nseed = 7\n".encode())
+    assert ecgr.load("marked.toml").run.seed == 7
+
+
+def test_an_empty_file_is_an_experiment_that_can_be_trained(tmp_path: Path) -> None:
+    (tmp_path / "empty.toml").write_text("")
+    experiment = ecgr.load("empty.toml")
+    assert len(prepare(experiment, experiment.source.load()).partition) == 10
+
+
+def test_a_sweep_whose_section_is_a_number_is_a_config_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "bad.toml").write_text("run = 3\n[grid]\nrun.seed = [0, 1]\n")
+    assert call(monkeypatch, "sweep", "bad.toml") == 2
+    assert "run: must be a section" in capsys.readouterr().err
+
+
+def test_a_partition_is_shown_without_matplotlib(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    assert call(monkeypatch, "partition", "quickstart") == 0
+    told = capsys.readouterr()
+    assert "1,438 of 1,438 samples dealt" in told.out
+    assert "no picture" in told.err
+    assert list(tmp_path.iterdir()) == []
+    assert call(monkeypatch, "partition", "quickstart", "--picture", "who.png") == 5
+
+
+def test_a_comparison_does_not_go_into_a_run(tmp_path: Path) -> None:
+    write_run(tmp_path / "runs" / "a")
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(ConfigError, match="holds a single run"):
+        ecgr.compare("quickstart", out=tmp_path / "runs" / "a")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_run_does_not_go_into_a_comparison(tmp_path: Path) -> None:
+    write_comparison_runs(tmp_path / "both" / "runs")
+    with pytest.raises(ConfigError, match="not empty"):
+        ecgr.run("quickstart", out=tmp_path / "both")
+
+
+def test_one_arm_is_nothing_to_compare_and_overwrites_nothing(tmp_path: Path) -> None:
+    write_run(tmp_path / "a")
+    (tmp_path / "a" / "comparison.json").write_text("kept")
+    with pytest.raises(ConfigError, match="nothing to compare"):
+        ecgr.compare(tmp_path / "a")
+    assert (tmp_path / "a" / "comparison.json").read_text() == "kept"
+
+
+@pytest.mark.parametrize("workers", ["0", "-1", "ten", "", 0, True, "1.5"])
+def test_workers_that_do_not_fit_are_refused(workers: int | str) -> None:
+    with pytest.raises(ConfigError, match="--workers"):
+        worker_count(workers)
+
+
+def test_an_unknown_engine_is_refused_with_those_there_are(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="--engine: there is no engine 'pol'; did you mean 'pool'"):
+        ecgr.compare("quickstart", engine="pol", out=tmp_path / "out")
+
+
+def test_engines_give_the_same_bytes(tmp_path: Path) -> None:
+    few = {"federation.rounds": 1, "partition.clients": 3}
+    answers = [
+        ecgr.compare("quickstart", seeds=2, settings=few, engine=engine, workers=2, out=tmp_path / engine)
+        for engine in ("serial", "pool")
+    ]
+    assert answers[0].to_json() == answers[1].to_json()

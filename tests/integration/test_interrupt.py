@@ -1,0 +1,82 @@
+"""Ctrl-C at any time: one line, exit 130, and what it says is true."""
+
+import contextlib
+import os
+import shlex
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from support.commands import ECGR, ecgr, environment
+
+SMALL = ["--set", "federation.rounds=40", "--set", "partition.clients=3"]
+
+
+def begin(*arguments: str | Path, cwd: Path) -> "subprocess.Popen[str]":
+    """Start `ecgr` in a process group of its own, with what it says to be read."""
+    return subprocess.Popen(
+        [ECGR, *map(str, arguments)],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(),
+        start_new_session=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - tests start no threads
+    )
+
+
+def end(process: "subprocess.Popen[str]") -> list[str]:
+    """Press Ctrl-C: the whole group hears it, as at a terminal. The lines that are not progress."""
+    try:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+        _, errors = process.communicate(timeout=60)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    assert process.returncode == 130, errors
+    assert "Traceback" not in errors
+    return [line for line in errors.splitlines() if line.startswith("ecgr: ")]
+
+
+def wait_for(process: "subprocess.Popen[str]", folder: Path, pattern: str) -> None:
+    while process.poll() is None and not list(folder.glob(pattern)):
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=0.01)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seconds", [0.15, 0.3, 0.6, 1.0, 1.6, 2.5])
+def test_in_the_first_seconds(tmp_path: Path, seconds: float) -> None:
+    """While Python, the command line or torch are still being imported, or workers are started."""
+    process = begin("compare", "quickstart", "--workers", "2", *SMALL, cwd=tmp_path)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(timeout=seconds)
+    (line,) = end(process)
+    assert "interrupted" in line
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, workers: str) -> None:
+    process = begin("run", "quickstart", "--workers", workers, *SMALL, cwd=tmp_path)
+    wait_for(process, tmp_path, "runs/quickstart/checkpoint/*.manifest")
+    (line,) = end(process)
+    assert "runs/quickstart keeps" in line
+    command = shlex.split(line.partition("to go on: ")[2])
+    assert command[0] == "ecgr"
+    assert "--resume" in command
+    done = ecgr(*command[1:], "--out", tmp_path / "runs/quickstart")
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_a_comparison_says_how_many_runs_are_finished(tmp_path: Path) -> None:
+    process = begin("compare", "quickstart", "--seeds", "3", "--workers", "2", *SMALL, cwd=tmp_path)
+    wait_for(process, tmp_path, "runs/compare-quickstart/runs/*/checkpoint/*.manifest")
+    (line,) = end(process)
+    assert "0 of 6 runs are finished" in line
+    assert "to go on: ecgr compare quickstart --seeds 3" in line
