@@ -11,7 +11,7 @@ from benchmarks.rows import Row, at_least, not_measured
 from ecgr.core.geometry import Geometry
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import ECGR
-from ecgr.core.stores import STORES, DenseGradientSet, GradientSet, Store
+from ecgr.core.stores import STORES, DenseStore, Kind, Store
 from ecgr.errors import EcgrError
 from ecgr.experiment.config import load
 from ecgr.simulation.client import overlap, train_client
@@ -57,7 +57,7 @@ def rows(quick: bool) -> Iterator[Row]:
             )
 
 
-def recorded(preset: str, changes: dict[str, object], least: int, most: int, count: int) -> Iterator[DenseGradientSet]:
+def recorded(preset: str, changes: dict[str, object], least: int, most: int, count: int) -> Iterator[DenseStore]:
     """The steps of some clients of a paper's experiment, each going on from the model of the one before."""
     experiment = load(preset, changes)
     workspace = Workspace(prepare(experiment, experiment.source.load()))
@@ -69,18 +69,18 @@ def recorded(preset: str, changes: dict[str, object], least: int, most: int, cou
     for job in sorted(jobs, key=lambda job: job.cost)[:count]:
         with kept_stores() as stores:
             result, _ = train_client(replace(job, params=params, buffers=buffers), workspace)
-        assert isinstance(stores[0], DenseGradientSet)
+        assert isinstance(stores[0], DenseStore)
         yield stores[0]
         params, buffers = params - result.contribution.payload["update"], result.buffers
 
 
 @contextmanager
-def kept_stores() -> Iterator[list[GradientSet]]:
+def kept_stores() -> Iterator[list[Store]]:
     """Collects the sets that recorders make, which otherwise go with them."""
-    stores: list[GradientSet] = []
+    stores: list[Store] = []
     original = Recorder._new_store
 
-    def keep(self: Recorder) -> GradientSet:
+    def keep(self: Recorder) -> Store:
         stores.append(original(self))
         return stores[-1]
 
@@ -91,7 +91,7 @@ def kept_stores() -> Iterator[list[GradientSet]]:
         Recorder._new_store = original  # type: ignore[method-assign]
 
 
-def compared(make: Store, truth: DenseGradientSet) -> tuple[float, float]:
+def compared(make: Kind, truth: DenseStore) -> tuple[float, float]:
     """Overlap and cosine of ECGR on a store against ECGR on the steps themselves."""
 
     def each() -> Iterator[Tensor]:

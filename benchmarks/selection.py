@@ -11,7 +11,7 @@ from benchmarks.rows import Row, at_least, at_most, interleaved, median_ratio, s
 from benchmarks.selection_probe import probe
 from benchmarks.steps import recorded, steps_like_training
 from ecgr.core.regulators import herd
-from ecgr.core.stores import DenseGradientSet
+from ecgr.core.stores import DenseStore
 
 SIZES = {(160, 61_706): 35.0, (100, 1_167_872): 60.0}
 
@@ -24,7 +24,7 @@ def rows(quick: bool) -> Iterator[Row]:
         store = recorded(steps)
         kept: dict[str, list[int]] = {}
 
-        def ours(store: DenseGradientSet = store, T: int = T, kept: dict[str, list[int]] = kept) -> None:
+        def ours(store: DenseStore = store, T: int = T, kept: dict[str, list[int]] = kept) -> None:
             kept["ours"] = herd(store.gram(), T // 2)
 
         def explicit(steps: Tensor = steps, T: int = T, kept: dict[str, list[int]] = kept) -> None:
@@ -53,7 +53,7 @@ def _common(kept: dict[str, list[int]]) -> float:
     return len(set(kept["ours"]) & set(kept["explicit"])) / len(kept["explicit"])
 
 
-def gram_error(store: DenseGradientSet, steps: Tensor) -> float:
+def gram_error(store: DenseStore, steps: Tensor) -> float:
     """The largest error of an entry, relative to the two steps' lengths."""
     exact = torch.zeros(len(steps), len(steps), dtype=torch.float64)
     for block in torch.split(steps, 65_536, dim=1):

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from ecgr.core.stores import DenseGradientSet
+from ecgr.core.stores import DenseStore
 
 
 def steps_like_training(T: int, d: int, seed: int = 0) -> Tensor:
@@ -16,8 +16,8 @@ def steps_like_training(T: int, d: int, seed: int = 0) -> Tensor:
     return rows.add_(fading[:, None] * drift).mul_(1e-3 * lengths[:, None])
 
 
-def recorded(steps: Tensor) -> DenseGradientSet:
-    store = DenseGradientSet(steps.shape[1], steps=len(steps))
+def recorded(steps: Tensor) -> DenseStore:
+    store = DenseStore(steps.shape[1], steps=len(steps))
     for row in steps:
         store.append(row)
     return store

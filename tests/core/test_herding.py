@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from ecgr.core.geometry import Geometry, Regulator
 from ecgr.core.regulators import ECGR, REGULATORS, BHerd, herd
-from ecgr.core.stores import DenseGradientSet
+from ecgr.core.stores import DenseStore
 from oracles.herding import bherd_kept, bherd_update, ecgr_update, greedy_excess, greedy_herding, half
 from support.stepsets import ALL, EXACT, GENERIC, Steps, make, seeds
 
@@ -78,7 +78,7 @@ def test_herd_equals_the_explicit_greedy_search_at_the_largest_size() -> None:
 @given(kind=st.sampled_from(sorted({**GENERIC, **EXACT})), seed=seeds, T=st.integers(1, 80), d=st.integers(2, 5000))
 def test_the_gram_matrix_of_recorded_steps_herds_as_the_steps_do(kind: str, seed: int, T: int, d: int) -> None:
     """The same through float32 storage and blockwise sums: what is stored is what the search sees."""
-    stored = DenseGradientSet(d)
+    stored = DenseStore(d)
     rows = torch.from_numpy(make(kind, seed, T, d)).float()
     for row in rows:
         stored.append(row)

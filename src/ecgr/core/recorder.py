@@ -23,7 +23,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ecgr.core.beginning import Beginning
 from ecgr.core.geometry import Geometry, Regulator, identity, is_finite
-from ecgr.core.stores import STORES, GradientSet, SketchGradientSet, Store, pick
+from ecgr.core.stores import STORES, Kind, Store
 from ecgr.core.stores.blocked import norm
 from ecgr.core.stores.protocol import Visit
 from ecgr.core.update import Update
@@ -71,7 +71,7 @@ class Recorder:
         model: nn.Module,
         optimizer: Optimizer | Sequence[Optimizer],
         *,
-        store: str | Store = "dense",
+        store: str | Kind = "dense",
         spec: ParamSpec | None = None,
         steps: int | None = None,
         start: Tensor | None = None,
@@ -80,11 +80,12 @@ class Recorder:
     ):
         if isinstance(store, str) and store not in STORES:
             raise ValueError(f"unknown store {store!r}; there are: {', '.join(STORES)}")
-        if store == "replay" and replay is None:
-            raise ConfigError("store 'replay' runs the training twice; give replay=, a function that runs it again")
+        kind = STORES[store] if isinstance(store, str) else store
+        if kind.needs_replay and replay is None:
+            raise ConfigError(f"store {kind.name!r} runs the training twice; give replay=, which runs it again")
         self._model = model
         self._optimizers = bare_optimizers(optimizer)
-        self._chosen = store
+        self._kind = kind
         self._given_spec = spec
         self._given_start = start
         self._expected = steps
@@ -107,8 +108,7 @@ class Recorder:
         self._watch = Watch(self._model, self._optimizers, self.spec.names, self._tensors, self._checks)
         self._refusal = None
         self._store = self._new_store()
-        replays = isinstance(self._store, SketchGradientSet) and self._run_again is not None
-        self._beginning = Beginning.of(self._model, self._optimizers) if replays else None
+        self._beginning = Beginning.of(self._model, self._optimizers) if self._store.needs_replay else None
         self._handles = self._hook(self._before_step, self._after_step)
         self._recorded = True
         return self
@@ -129,6 +129,11 @@ class Recorder:
     def steps(self) -> int:
         """T, the number of steps recorded."""
         return len(self._store) if self._recorded else 0
+
+    @property
+    def store(self) -> str:
+        """Where the steps are kept; what ``auto`` picked."""
+        return self._store.name
 
     def regulated(self, regulator: Regulator) -> Update:
         """The update of the recorded steps under ``regulator``.
@@ -170,16 +175,10 @@ class Recorder:
         self._refuse_unless(self._check_now)
         return self._start - self._last
 
-    def _new_store(self) -> GradientSet:
-        """An empty set; `store` then says by name which one, also where ``auto`` was asked for."""
-        chosen, size = self._chosen, self.spec.size
-        if chosen == "auto":
-            replayable = self._run_again is not None
-            numbers = size * self._start.element_size() // 4  # as `pick` counts them: of four bytes
-            chosen = pick(numbers, self._expected, device=self._start.device, replayable=replayable)
-        self.store = chosen if isinstance(chosen, str) else getattr(chosen, "__name__", "own")
-        make = STORES[chosen] if isinstance(chosen, str) else chosen
-        return make(size, steps=self._expected, replay=self._replay)
+    def _new_store(self) -> Store:
+        """An empty store; it says by name which one it is, also where ``auto`` was asked for."""
+        replay = None if self._run_again is None else self._replay
+        return self._kind(self.spec.size, steps=self._expected, replay=replay, like=self._start)
 
     def _refuse_unless(self, check: Callable[[], None]) -> None:
         """Run ``check``; what it refuses is refused from then on, in the same words."""

@@ -21,8 +21,7 @@ from ecgr.component import State
 from ecgr.core.geometry import Regulation
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
-from ecgr.core.stores import EXACT, check_room
-from ecgr.core.stores.room import BYTES_PER_NUMBER
+from ecgr.core.stores import STORES, check_room
 from ecgr.core.update import Update
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import NotFiniteWarning
@@ -150,7 +149,8 @@ def train(job: ClientJob, workspace: Workspace) -> Trained:
 
     recording = not isinstance(experiment.regulator, Plain)
     recorder = record(experiment.run.store) if recording else None
-    exact = record("disk") if recording and experiment.run.diagnostics and experiment.run.store not in EXACT else None
+    lossy = not STORES[experiment.run.store].exact
+    exact = record("disk") if recording and experiment.run.diagnostics and lossy else None
     with recorder or nullcontext(), exact or nullcontext():
         steps, loss = take_steps()
     return Trained(start, steps, loss, recorder, exact)
@@ -199,7 +199,7 @@ def _metrics(workspace: Workspace, trained: Trained, regulated: Regulated) -> di
     """A client's numbers for the record."""
     metrics = {"update_norm": float(regulated.update.norm())}
     if trained.recorder is not None and regulated.regulation is not None:
-        memory = BYTES_PER_NUMBER.get(trained.recorder.store, 0.0) * workspace.spec.size * trained.steps
+        memory = STORES[trained.recorder.store].room(workspace.spec.size, trained.steps).memory
         metrics |= {**regulated.regulation.metrics, "steps_memory": memory}
     momentum = buffers_momentum(workspace.model)
     if workspace.experiment.run.diagnostics and momentum is not None:
@@ -254,8 +254,8 @@ def check_store(problem: Problem, workers: int) -> None:
         return
     clients = problem.partition.clients
     longest = max(range(len(clients)), key=lambda client: len(clients[client]))
-    sets = min(workers, sum(len(own) > 0 for own in clients))
-    check_room(experiment.run.store, problem.spec.size, local_steps(problem, longest), sets, problem.device)
+    stores = min(workers, sum(len(own) > 0 for own in clients))
+    check_room(experiment.run.store, problem.spec.size, local_steps(problem, longest), stores, problem.device)
 
 
 def _fidelity(kept: Sequence[int], update: Tensor, truth: Update) -> dict[str, float]:

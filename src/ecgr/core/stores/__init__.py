@@ -1,8 +1,8 @@
 """Where a round's displacements are kept: the one place that holds T x d numbers.
 
-A gradient set takes displacements one by one and answers three questions about them: their Gram matrix, their inner
-products with a direction, and a linear combination. Precision and place of storage can change behind it without a
-regulator noticing.
+A store takes displacements one by one and answers two questions about them: their Gram matrix, and a linear
+combination. Precision and place of storage can change behind it without a regulator noticing. What a store is called,
+whether it is exact and what room it takes, it says itself.
 
 ========  ==========================  =====================================================
 store     room for T steps of d       answers
@@ -14,46 +14,28 @@ disk      4 T d on the disk           those of dense, to the bit
 replay    4 T k, k = 1,024            selection on a sketch, then the combination of dense
 auto      that of dense or disk       those of dense, to the bit, unless only replay fits
 ========  ==========================  =====================================================
+
+Every one needs 8 T^2 bytes of memory besides, while the inner products are there.
 """
 
-from collections.abc import Mapping
-
-from ecgr.core.stores.dense import DenseGradientSet
-from ecgr.core.stores.disk import DiskGradientSet
-from ecgr.core.stores.protocol import GradientSet, Replay, Store
-from ecgr.core.stores.reduced import Bf16GradientSet, Int8GradientSet
-from ecgr.core.stores.room import check_room, pick
-from ecgr.core.stores.sketch import SketchGradientSet
-
-
-def auto(size: int, *, steps: int | None = None, replay: Replay | None = None) -> GradientSet:
-    """A set of the kind that `pick` chooses."""
-    return STORES[pick(size, steps, replayable=replay is not None)](size, steps=steps, replay=replay)
-
-
-STORES: Mapping[str, Store] = {
-    "dense": DenseGradientSet,
-    "bf16": Bf16GradientSet,
-    "int8": Int8GradientSet,
-    "disk": DiskGradientSet,
-    "replay": SketchGradientSet,
-    "auto": auto,
-}
-"""By name: how to make an empty set for displacements of a given size."""
-
-EXACT = frozenset({"dense", "disk"})
-"""Stores whose answers are those of the displacements themselves, to the same bits."""
+from ecgr.core.stores.auto import pick
+from ecgr.core.stores.dense import DenseStore
+from ecgr.core.stores.disk import DiskStore
+from ecgr.core.stores.protocol import Kind, Replay, Room, Store
+from ecgr.core.stores.reduced import Bf16Store, Int8Store
+from ecgr.core.stores.sketch import SketchStore
+from ecgr.core.stores.table import STORES, check_room
 
 __all__ = [
-    "EXACT",
     "STORES",
-    "Bf16GradientSet",
-    "DenseGradientSet",
-    "DiskGradientSet",
-    "GradientSet",
-    "Int8GradientSet",
+    "Bf16Store",
+    "DenseStore",
+    "DiskStore",
+    "Int8Store",
+    "Kind",
     "Replay",
-    "SketchGradientSet",
+    "Room",
+    "SketchStore",
     "Store",
     "check_room",
     "pick",

@@ -1,4 +1,4 @@
-"""The three questions about a set of rows, answered one block of columns after the other.
+"""The two questions about a set of rows, answered one block of columns after the other.
 
 A store keeps rows in whatever form and place it likes and shows them here as tiles of some rows and a block of columns,
 in float32, or in float64 where the displacements are and the store keeps them so. So precision and place of storage are
@@ -13,26 +13,44 @@ tiles or vector units, so whoever sees the steps one at a time gets the same one
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from math import sqrt
+from typing import ClassVar
 
-import torch
-from torch import Tensor
+from ecgr.component import Tensor, torch
+from ecgr.core.stores.protocol import Replay, Room
 
 COLUMNS_PER_BLOCK = 8192  # a multiple of every block that a store encodes together
 ROWS_PER_STRIP = 32  # of the lower triangle in one product: narrow enough to leave out almost half of the work
 ROWS_AT_ONCE = 8  # of float64 in `combine`: a megabyte, which stays in the cache
+ROWS_IN_PLACE = 512  # of a T x T matrix in one operation, whose temporary copy is then small
 CHEAP_PRODUCT = 2**26  # multiply-adds; up to here (some 5 ms) a float64 product costs nothing that anybody notices
 
 
-class BlockedSet(ABC):
-    """A gradient set over rows that a subclass stores."""
+class BlockedStore(ABC):
+    """A store over rows that a subclass keeps; also says what rows in memory take."""
 
-    columns_per_block = COLUMNS_PER_BLOCK
+    needs_replay: ClassVar[bool] = False
+    bytes_per_number: ClassVar[float] = 4.0
+    columns_per_block: ClassVar[int] = COLUMNS_PER_BLOCK
 
-    def __init__(self, size: int) -> None:
+    def __init__(
+        self,
+        size: int,
+        *,
+        steps: int | None = None,
+        replay: Replay | None = None,
+        like: Tensor | None = None,
+    ) -> None:
         self._size = size
+        self._expected = steps or 0
         self._length = 0
-        self._device = torch.device("cpu")
-        self._dtype = torch.float32
+        self._device = torch.device("cpu") if like is None else like.device
+        self._dtype = torch.float32 if like is None else like.dtype
+        self._set_up()
+
+    @classmethod
+    def room(cls, size: int, steps: int) -> Room:
+        """All rows, in memory."""
+        return Room(memory=cls.bytes_per_number * size * steps)
 
     def __len__(self) -> int:
         return self._length
@@ -45,7 +63,7 @@ class BlockedSet(ABC):
         self._put(displacement)
         self._length += 1
 
-    def new_row(self, device: torch.device) -> Tensor | None:
+    def new_row(self, device: "torch.device") -> Tensor | None:
         """None: displacements come through `append`."""
         return None
 
@@ -57,15 +75,7 @@ class BlockedSet(ABC):
         for start, stop in self._blocks():
             tiles = [tile.double() if exact else tile for tile in self._tiles(start, stop)]
             _add_products(total, tiles)
-        return (total.tril() + total.tril(-1).T).cpu()
-
-    def project(self, direction: Tensor) -> Tensor:
-        """Inner products with one direction, (T,), float64 on the CPU."""
-        check_shape(direction, self._size)
-        total = torch.zeros(self._length, dtype=torch.float64, device=self._device)
-        for start, stop in self._blocks():
-            piece = direction[start:stop].to(self._device, torch.float64)
-            total += torch.cat([tile.double() @ piece for tile in self._tiles(start, stop)])
+        _mirror(total)
         return total.cpu()
 
     def combine(self, coefficients: Tensor) -> Tensor:
@@ -82,6 +92,10 @@ class BlockedSet(ABC):
                     first += len(rows)
             result[start:stop] = total
         return result
+
+    @abstractmethod
+    def _set_up(self) -> None:
+        """Make what the rows are going to be kept in."""
 
     @abstractmethod
     def _put(self, displacement: Tensor) -> None:
@@ -111,6 +125,15 @@ def _add_products(total: Tensor, tiles: list[Tensor]) -> None:
         left += len(tile)
 
 
+def _mirror(square: Tensor) -> None:
+    """Copy the lower triangle onto the upper one, in place: at T = 20,000 another such matrix would take 3 GB."""
+    for first in range(0, len(square), ROWS_IN_PLACE):
+        last = first + ROWS_IN_PLACE
+        corner = square[first:last, first:last]
+        corner.copy_(corner.tril() + corner.tril(-1).T)
+        square[first:last, last:] = square[last:, first:last].T
+
+
 def check_shape(vector: Tensor, size: int) -> None:
     """Refuse a vector that is not one of this set's."""
     if vector.shape != (size,):
@@ -129,18 +152,17 @@ def squared_norm(vector: Tensor) -> float:
     return sum((float(block.double().square().sum()) for block in torch.split(vector, COLUMNS_PER_BLOCK)), start=0.0)
 
 
-def to_length(gram: Tensor, squared: list[float]) -> Tensor:
-    """Factors that give each step, whose inner products are estimates, its exact length; 0 for one that vanished."""
-    estimated = gram.diagonal()
-    exact = torch.tensor(squared, dtype=torch.float64)
-    return torch.where(estimated > 0, (exact / estimated).sqrt(), estimated)
+def set_lengths_(gram: Tensor, squared: list[float]) -> Tensor:
+    """Give every step of an estimated Gram matrix its exact length, in place; cosines stay.
 
-
-def with_lengths(gram: Tensor, squared: list[float]) -> Tensor:
-    """The estimated Gram matrix with its cosines kept and every step's exact length."""
-    scale = to_length(gram, squared)
-    gram = gram * (scale[:, None] * scale)
-    gram.diagonal().copy_(torch.tensor(squared, dtype=torch.float64))
+    >>> set_lengths_(torch.tensor([[4.0, 2.0], [2.0, 4.0]]).double(), [1.0, 1.0]).tolist()
+    [[1.0, 0.5], [0.5, 1.0]]
+    """
+    estimated, exact = gram.diagonal(), torch.tensor(squared, dtype=torch.float64)
+    scale = torch.where(estimated > 0, (exact / estimated).sqrt(), estimated)  # 0 for a step that vanished
+    for rows, own in zip(torch.split(gram, ROWS_IN_PLACE), torch.split(scale, ROWS_IN_PLACE), strict=True):
+        rows.mul_(own[:, None] * scale)
+    gram.diagonal().copy_(exact)
     return gram
 
 

@@ -1,13 +1,11 @@
 """Displacements in memory as they are, in float32 or float64: exact, and T x d x 4 or 8 bytes large."""
 
 import weakref
+from typing import ClassVar
 
-import torch
-from torch import Tensor
-
+from ecgr.component import Tensor, torch
 from ecgr.core.stores import blocked
-from ecgr.core.stores.blocked import BlockedSet
-from ecgr.core.stores.protocol import Replay
+from ecgr.core.stores.blocked import BlockedStore
 
 ROWS_PER_CHUNK = 32
 SPARE_NUMBERS = 2**24
@@ -15,17 +13,17 @@ COLUMNS_PER_BLOCK = blocked.COLUMNS_PER_BLOCK
 CHEAP_PRODUCT = blocked.CHEAP_PRODUCT
 
 _spare: list[Tensor] = []
-"""The memory of the last set that is gone, at most 64 MB: touching fresh memory costs more than all the arithmetic."""
+"""The memory of the last store gone, at most 64 MB: touching fresh memory costs more than all the arithmetic."""
 
 
 def _give_back(memory: Tensor) -> None:
     _spare[:] = [memory]
 
 
-class DenseGradientSet(BlockedSet):
+class DenseStore(BlockedStore):
     """Chunks of rows: growing allocates one more chunk and never moves what is held.
 
-    >>> steps = DenseGradientSet(2)
+    >>> steps = DenseStore(2)
     >>> steps.append(torch.tensor([3.0, 4.0])); steps.append(torch.tensor([1.0, 0.0]))
     >>> steps.gram().tolist()
     [[25.0, 3.0], [3.0, 1.0]]
@@ -33,13 +31,14 @@ class DenseGradientSet(BlockedSet):
     tensor([5., 4.])
     """
 
-    def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
-        super().__init__(size)
-        self._expected = steps or 0
+    name: ClassVar[str] = "dense"
+    exact: ClassVar[bool] = True
+
+    def _set_up(self) -> None:
         self._chunks: list[Tensor] = []
         self._rows: list[Tensor] = []  # of all chunks, one by one: made together, because a step must not wait for it
 
-    def new_row(self, device: torch.device) -> Tensor | None:
+    def new_row(self, device: "torch.device") -> Tensor | None:
         """One more row, for the caller to fill."""
         self._device = device
         row = self._next()

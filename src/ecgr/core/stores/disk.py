@@ -9,29 +9,30 @@ import mmap
 import os
 import tempfile
 import weakref
+from typing import ClassVar
 
-import torch
-from torch import Tensor
-
-from ecgr.core.stores.dense import DenseGradientSet
-from ecgr.core.stores.protocol import Replay
+from ecgr.component import Tensor, torch
+from ecgr.core.stores.dense import DenseStore
+from ecgr.core.stores.protocol import Room
 from ecgr.core.stores.room import claim
 from ecgr.errors import EnvironmentFault
 
 RESIDENT = 2**23  # bytes read before their pages are given back
 
 
-class DiskGradientSet(DenseGradientSet):
-    """The rows of a `DenseGradientSet`, in chunks that lie in a file below ``$TMPDIR``.
+class DiskStore(DenseStore):
+    """The rows of a `DenseStore`, in chunks that lie in a file below ``$TMPDIR``.
 
-    >>> steps = DiskGradientSet(2)
+    >>> steps = DiskStore(2)
     >>> steps.append(torch.tensor([3.0, 4.0]))
     >>> steps.gram().tolist()
     [[25.0]]
     """
 
-    def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
-        super().__init__(size, steps=steps)
+    name: ClassVar[str] = "disk"
+
+    def _set_up(self) -> None:
+        super()._set_up()
         self._maps: list[mmap.mmap] = []
         self._end = 0
         self._touched = 0
@@ -44,7 +45,12 @@ class DiskGradientSet(DenseGradientSet):
             ) from None
         weakref.finalize(self, os.close, self._descriptor)
 
-    def new_row(self, device: torch.device) -> Tensor | None:
+    @classmethod
+    def room(cls, size: int, steps: int) -> Room:
+        """All rows, on the disk."""
+        return Room(disk=cls.bytes_per_number * size * steps)
+
+    def new_row(self, device: "torch.device") -> Tensor | None:
         """None: through `append` the recorder gets by with one vector beside the model, which is the point here."""
         return None
 

@@ -1,29 +1,29 @@
 """Displacements in memory with fewer bits: half or a quarter of the room, for a small and known error.
 
-Both sets also keep each displacement's exact length, which leaves the choice of steps as it would be without rounding
+Both stores also keep each displacement's exact length, which leaves the choice of steps as it would be without rounding
 (here: 0 of 1,334 choices changed, against 1 with the lengths of the rounded numbers). Both encodings keep what is not
 finite recognisable, so that a diverged round is found out and not averaged away.
 """
 
-import torch
-from torch import Tensor
+from typing import ClassVar
 
-from ecgr.core.stores.blocked import squared_norm, with_lengths
-from ecgr.core.stores.dense import DenseGradientSet
-from ecgr.core.stores.protocol import Replay
+from ecgr.component import Tensor, torch
+from ecgr.core.stores.blocked import set_lengths_, squared_norm
+from ecgr.core.stores.dense import DenseStore
 
 GROUP = 256  # numbers of an int8 row that share one scale
 DECODED_AT_ONCE = 1024  # columns: a decoded block of all rows is small beside what encoding saves
 ENCODED_AT_ONCE = 2**16  # a multiple of GROUP; keeps the temporary copies of a long row small
 
 
-class ReducedGradientSet(DenseGradientSet):
+class ReducedStore(DenseStore):
     """Rows in another form than float32, with exact lengths beside them; a subclass says in which."""
 
-    columns_per_block = DECODED_AT_ONCE
+    exact: ClassVar[bool] = False
+    columns_per_block: ClassVar[int] = DECODED_AT_ONCE
 
-    def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
-        super().__init__(size, steps=steps)
+    def _set_up(self) -> None:
+        super()._set_up()
         self._squared: list[float] = []
 
     def append(self, displacement: Tensor) -> None:
@@ -31,23 +31,26 @@ class ReducedGradientSet(DenseGradientSet):
         super().append(displacement)
         self._squared.append(squared_norm(displacement))
 
-    def new_row(self, device: torch.device) -> Tensor | None:
+    def new_row(self, device: "torch.device") -> Tensor | None:
         """None: a displacement is encoded by `append`."""
         return None
 
     def gram(self) -> Tensor:
         """All inner products, (T, T), float64 on the CPU."""
-        return with_lengths(super().gram(), self._squared)
+        return set_lengths_(super().gram(), self._squared)
 
 
-class Bf16GradientSet(ReducedGradientSet):
+class Bf16Store(ReducedStore):
     """Rows as bfloat16: two bytes a number, relative error at most 2^-8.
 
-    >>> steps = Bf16GradientSet(2)
+    >>> steps = Bf16Store(2)
     >>> steps.append(torch.tensor([1.0, 1 / 3]))
     >>> steps.combine(torch.tensor([3.0]))
     tensor([3.0000, 1.0020])
     """
+
+    name: ClassVar[str] = "bf16"
+    bytes_per_number: ClassVar[float] = 2.0
 
     def _allocate(self, rows: int) -> Tensor:
         return torch.empty(rows, self._size, dtype=torch.bfloat16, device=self._device)
@@ -56,18 +59,21 @@ class Bf16GradientSet(ReducedGradientSet):
         return [tile.float() for tile in super()._tiles(start, stop)]
 
 
-class Int8GradientSet(ReducedGradientSet):
+class Int8Store(ReducedStore):
     """Rows as int8 with one float32 scale for every 256 numbers: error at most 1/254 of the group's largest number.
 
-    >>> steps = Int8GradientSet(2)
+    >>> steps = Int8Store(2)
     >>> steps.append(torch.tensor([127.0, 3.3]))
     >>> steps.combine(torch.tensor([1.0]))
     tensor([127.,   3.])
     """
 
-    def __init__(self, size: int, *, steps: int | None = None, replay: Replay | None = None) -> None:
-        super().__init__(size, steps=steps)
-        self._scales = DenseGradientSet(-(-size // GROUP), steps=steps)
+    name: ClassVar[str] = "int8"
+    bytes_per_number: ClassVar[float] = 1.0 + 4.0 / GROUP
+
+    def _set_up(self) -> None:
+        super()._set_up()
+        self._scales = DenseStore(-(-self._size // GROUP), steps=self._expected)
 
     def _allocate(self, rows: int) -> Tensor:
         return torch.empty(rows, self._size, dtype=torch.int8, device=self._device)

@@ -1,26 +1,22 @@
-"""How much room a store takes, how much there is, and which store would fit.
+"""How much room a store and its inner products take, and how much there is.
 
-Asked before training starts, so that a set which is too large ends in one line and not in the middle of a round.
+Asked before training starts, so that a store which is too large ends in one line and not in the middle of a round.
 """
 
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 
-import torch
+from ecgr.component import torch
+from ecgr.core.stores.protocol import Kind, Room
+from ecgr.errors import EnvironmentFault
 
-from ecgr.errors import ConfigError, EnvironmentFault
-
-USUAL_STEPS = 256  # assumed where nobody says how many there will be
-KEPT_FREE = 1.1  # what is asked for beyond the rows themselves
-
-BYTES_PER_NUMBER: Mapping[str, float] = {"dense": 4.0, "bf16": 2.0, "int8": 1.0 + 4 / 256}
-"""In memory, by store; ``disk`` takes 4 on the disk, ``replay`` next to nothing anywhere."""
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+KEPT_FREE = 1.1  # what is asked for beyond the numbers themselves
 
 
-def free_memory(device: torch.device | str = "cpu") -> int:
+def free_memory(device: "torch.device | str" = "cpu") -> int:
     """Bytes that can still be had where ``device`` computes."""
     device = torch.device(device)
     if device.type == "cuda":
@@ -47,51 +43,40 @@ def free_disk() -> int:
     return shutil.disk_usage(tempfile.gettempdir()).free
 
 
-def fits(store: str, size: int, steps: int, sets: int, device: torch.device | str = "cpu") -> bool:
-    """Whether ``sets`` sets of ``steps`` displacements of ``size`` numbers can be held at the same time."""
-    if store == "disk":
-        return KEPT_FREE * 4.0 * size * steps * sets <= free_disk()
-    needed = KEPT_FREE * BYTES_PER_NUMBER.get(store, 0.0) * size * steps * sets
-    return needed <= free_memory(device)
+def need(kind: Kind, size: int, steps: int, stores: int) -> Room:
+    """What ``stores`` stores of ``steps`` displacements take at the same time, with the T x T matrix of each."""
+    rows = kind.room(size, steps)
+    return Room(stores * (rows.memory + gram_bytes(steps)), stores * rows.disk)
 
 
-def pick(size: int, steps: int | None, *, device: torch.device | str = "cpu", replayable: bool = False) -> str:
-    """The store that ``auto`` stands for: ``dense`` where it is small, else ``disk``, which gives the same bits.
+def gram_bytes(steps: int) -> float:
+    """What the inner products take: regulating makes one T x T matrix of float64, and never a second one."""
+    return 8.0 * steps * steps
 
-    Small means: fits into half of the free memory when as many processes as there are cores hold one. Where the disk is
-    too small as well, ``replay``, if the training can be run again.
 
-    >>> pick(61_706, 47)
-    'dense'
+def shortage(kind: Kind, size: int, steps: int, stores: int, device: "torch.device | str" = "cpu") -> str | None:
+    """Where there is not room enough for that: in ``memory``, on the ``disk``, or nowhere."""
+    needed = need(kind, size, steps, stores)
+    if KEPT_FREE * needed.memory > free_memory(device):
+        return "memory"
+    return "disk" if KEPT_FREE * needed.disk > free_disk() else None
+
+
+def fits(kind: Kind, size: int, steps: int, stores: int, device: "torch.device | str" = "cpu") -> bool:
+    """Whether there is room enough."""
+    return shortage(kind, size, steps, stores, device) is None
+
+
+def describe(kind: Kind, size: int, steps: int) -> str:
+    """What is to be held, for a person to read.
+
+    >>> from ecgr.core.stores.dense import DenseStore
+    >>> describe(DenseStore, 1000, 20_000)
+    '20,000 steps of 1,000 numbers (80.0 MB) and their 20,000 x 20,000 inner products (3.2 GB)'
     """
-    count, processes = steps or USUAL_STEPS, os.cpu_count() or 1
-    if fits("dense", size, count, 2 * processes, device):
-        return "dense"
-    if fits("disk", size, count, processes):
-        return "disk"
-    if replayable:
-        return "replay"
-    raise ConfigError(f"store: {_described(size, count)} fit neither in memory nor on the disk below {_where()}")
-
-
-def check_room(store: str, size: int, steps: int, sets: int, device: torch.device | str = "cpu") -> None:
-    """Refuse a store that cannot hold its rows; the message names those that can.
-
-    >>> check_room("dense", 61_706, 47, sets=1)
-    """
-    if store == "auto" or fits(store, size, steps, sets, device):
-        return
-    others = [name for name in ("dense", "disk", "bf16", "int8", "replay") if fits(name, size, steps, sets, device)]
-    held = f" for each of {sets} processes" if sets > 1 else ""
-    if store == "disk":
-        raise EnvironmentFault(
-            f"run.store: {_described(size, steps)}{held} do not fit on the disk below {_where()}"
-            f" ({gigabytes(free_disk())} free); set TMPDIR to a larger one, or use {', '.join(others)}"
-        )
-    raise ConfigError(
-        f"run.store: {store!r} would hold {_described(size, steps, BYTES_PER_NUMBER[store])}{held} in memory"
-        f" ({gigabytes(free_memory(device))} free); what fits: {', '.join(others)}"
-    )
+    rows = gigabytes(sum(kind.room(size, steps)))
+    products = f"{steps:,} x {steps:,} inner products ({gigabytes(gram_bytes(steps))})"
+    return f"{steps:,} steps of {size:,} numbers ({rows}) and their {products}"
 
 
 def claim(descriptor: int, start: int, length: int) -> None:
@@ -100,7 +85,7 @@ def claim(descriptor: int, start: int, length: int) -> None:
         os.posix_fallocate(descriptor, start, length)
     except OSError as error:
         raise EnvironmentFault(
-            f"store disk: {gigabytes(length)} more cannot be had below {_where()} ({error.strerror or error});"
+            f"store disk: {gigabytes(length)} more cannot be had below {where()} ({error.strerror or error});"
             " set TMPDIR to a larger disk, or use the store replay"
         ) from None
 
@@ -108,15 +93,13 @@ def claim(descriptor: int, start: int, length: int) -> None:
 def gigabytes(count: float) -> str:
     """Bytes for a person to read.
 
-    >>> gigabytes(2.5e9), gigabytes(3e5)
-    ('2.5 GB', '0.3 MB')
+    >>> gigabytes(2.5e9), gigabytes(3e5), gigabytes(2048)
+    ('2.5 GB', '0.3 MB', '2.0 kB')
     """
-    return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{count / 1e6:.1f} MB"
+    unit, name = next(((unit, name) for unit, name in UNITS if count >= unit / 10), UNITS[-1])
+    return f"{count / unit:.1f} {name}"
 
 
-def _described(size: int, steps: int, each: float = 4.0) -> str:
-    return f"{steps} steps of {size:,} numbers ({gigabytes(size * steps * each)})"
-
-
-def _where() -> str:
+def where() -> str:
+    """The directory that temporary files are made in."""
     return tempfile.gettempdir()

@@ -6,12 +6,12 @@ exact length. Inner products of sketches estimate those of the displacements, wi
 stored steps, while the same training runs once more.
 """
 
-import torch
-from torch import Tensor
+from typing import ClassVar
 
-from ecgr.core.stores.blocked import check_shape, checked_weights, squared_norm, to_length, with_lengths
-from ecgr.core.stores.dense import DenseGradientSet
-from ecgr.core.stores.protocol import Replay
+from ecgr.component import Tensor, torch
+from ecgr.core.stores.blocked import check_shape, checked_weights, set_lengths_, squared_norm
+from ecgr.core.stores.dense import DenseStore
+from ecgr.core.stores.protocol import Replay, Room
 
 WIDTH, WIDTH_OF_LARGE, LARGE = 1024, 4096, 2**18
 """k, and from how many numbers on it is the larger one: there, sketches are small beside the model in any case."""
@@ -29,7 +29,7 @@ class CountSketch:
     which the second half counts negative: so the displacement is read once and nothing is multiplied.
     """
 
-    def __init__(self, size: int, width: int, device: torch.device) -> None:
+    def __init__(self, size: int, width: int, device: "torch.device") -> None:
         generator = torch.Generator().manual_seed(SEED)
         self._places = torch.randint(0, 2 * width, (size,), generator=generator, dtype=torch.int32).to(device)
         self._width = width
@@ -40,11 +40,11 @@ class CountSketch:
         return sums[: self._width] - sums[self._width :]
 
 
-class SketchGradientSet:
+class SketchStore:
     """Sketches and lengths of the displacements, and a way to see the displacements again.
 
     >>> seen = [torch.tensor([3.0, 4.0]), torch.tensor([1.0, 0.0])]
-    >>> steps = SketchGradientSet(2, replay=lambda visit: [visit(step) for step in seen] and None)
+    >>> steps = SketchStore(2, replay=lambda visit: [visit(step) for step in seen] and None)
     >>> for step in seen: steps.append(step)
     >>> steps.gram().diagonal().tolist()
     [25.0, 1.0]
@@ -52,17 +52,31 @@ class SketchGradientSet:
     tensor([5., 4.])
     """
 
+    name: ClassVar[str] = "replay"
+    exact: ClassVar[bool] = False
+    needs_replay: ClassVar[bool] = True
+
     def __init__(
-        self, size: int, *, steps: int | None = None, replay: Replay | None = None, width: int | None = None
+        self,
+        size: int,
+        *,
+        steps: int | None = None,
+        replay: Replay | None = None,
+        like: Tensor | None = None,
     ) -> None:
         self._size = size
         self._replay = replay
-        self._width = width or (WIDTH_OF_LARGE if size > LARGE else WIDTH)
-        self._sketches = DenseGradientSet(self._width, steps=steps)
+        self._width = _width(size)
+        self._sketches = DenseStore(self._width, steps=steps)
         self._squared: list[float] = []
         self._made: CountSketch | None = None
-        self._device = torch.device("cpu")
-        self._dtype = torch.float32
+        self._device = torch.device("cpu") if like is None else like.device
+        self._dtype = torch.float32 if like is None else like.dtype
+
+    @classmethod
+    def room(cls, size: int, steps: int) -> Room:
+        """The sketches, in memory."""
+        return DenseStore.room(_width(size), steps)
 
     def __len__(self) -> int:
         return len(self._squared)
@@ -75,25 +89,19 @@ class SketchGradientSet:
         self._sketches.append(self._sketch(displacement.float()))
         self._squared.append(squared_norm(displacement))
 
-    def new_row(self, device: torch.device) -> Tensor | None:
+    def new_row(self, device: "torch.device") -> Tensor | None:
         """None: a displacement passes by and is not kept."""
         return None
 
     def gram(self) -> Tensor:
         """Estimated inner products, each step with its exact length: the cosines of the sketches, times the lengths."""
-        return with_lengths(self._sketches.gram(), self._squared)
-
-    def project(self, direction: Tensor) -> Tensor:
-        """Estimated inner products with one direction."""
-        check_shape(direction, self._size)
-        sketched = self._sketches.project(self._sketch(direction.to(self._device, torch.float32)))
-        return sketched * to_length(self._sketches.gram(), self._squared)
+        return set_lengths_(self._sketches.gram(), self._squared)
 
     def combine(self, coefficients: Tensor) -> Tensor:
-        """``coefficients @ G``, while the training runs again: in float64, one step after the other, as every set."""
+        """``coefficients @ G``, while the training runs again: in float64, one step after the other, as every store."""
         weights = checked_weights(coefficients, len(self)).tolist()
         if self._replay is None:
-            raise RuntimeError("this set holds sketches only; to combine steps it needs a function that replays them")
+            raise RuntimeError("this store holds sketches only; to combine steps it needs a function that replays them")
         self._made = None  # as large as the model, and not needed while it trains again
         total = torch.zeros(self._size, dtype=torch.float64, device=self._device)
         step = 0
@@ -116,3 +124,7 @@ class SketchGradientSet:
         if self._made is None:
             self._made = CountSketch(self._size, self._width, vector.device)
         return self._made(vector)
+
+
+def _width(size: int) -> int:
+    return WIDTH_OF_LARGE if size > LARGE else WIDTH
