@@ -74,7 +74,7 @@ def test_every_table_can_be_chosen_from_in_a_config_and_is_listed() -> None:
 
 def test_every_store_can_be_chosen_in_a_config() -> None:
     for store in STORES:
-        assert RunSettings(store=store).store == store  # type: ignore[arg-type]
+        assert RunSettings(store=store).store == store
 
 
 # Data

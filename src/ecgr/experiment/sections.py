@@ -5,14 +5,20 @@ Every field is a config key; its type says what is allowed.
 
 from collections.abc import Callable, Mapping
 from inspect import signature
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field
 
 from ecgr.component import Count, Module, PositiveFraction, component
+from ecgr.core.stores import STORES
 from ecgr.errors import ConfigError
 from ecgr.experiment.schema import GIVEN_BY_DATA
 from ecgr.tasks.models import MODELS
+
+if TYPE_CHECKING:
+    StoreName = str
+else:
+    StoreName = Literal[tuple(STORES)]
 
 Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
@@ -68,7 +74,7 @@ class RunSettings:
 
     seed: Seed = 0
     name: RunName | None = None
-    store: Literal["dense", "bf16", "int8", "disk", "replay", "auto"] = "dense"
+    store: StoreName = "dense"
     buffers: Literal["average", "as_weights"] = "average"
     step_control: Literal["none", "match_plain"] = "none"
     diagnostics: bool = False

@@ -19,7 +19,10 @@ from ecgr.component import Tensor, torch
 from ecgr.core.stores.protocol import Replay, Room
 
 COLUMNS_PER_BLOCK = 8192  # a multiple of every block that a store encodes together
-ROWS_PER_STRIP = 32  # of the lower triangle in one product: narrow enough to leave out almost half of the work
+ROWS_PER_STRIP = (
+    32  # of the lower triangle in one product, at least: narrow enough to leave out almost half of the work
+)
+STRIPS = 64  # at most, of many rows: few enough to read the rows a few times only
 ROWS_AT_ONCE = 8  # of float64 in `combine`: a megabyte, which stays in the cache
 ROWS_IN_PLACE = 512  # of a T x T matrix in one operation, whose temporary copy is then small
 CHEAP_PRODUCT = 2**26  # multiply-adds; up to here (some 5 ms) a float64 product costs nothing that anybody notices
@@ -113,10 +116,10 @@ class BlockedStore(ABC):
 
 def _add_products(total: Tensor, tiles: list[Tensor]) -> None:
     """Add the products of all pairs of rows to the lower triangle of ``total``, strip by strip of columns."""
-    left = 0
+    left, width = 0, max(ROWS_PER_STRIP, len(total) // STRIPS)
     for i, tile in enumerate(tiles):
-        for first in range(0, len(tile), ROWS_PER_STRIP):
-            strip = tile[first : first + ROWS_PER_STRIP]
+        for first in range(0, len(tile), width):
+            strip = tile[first : first + width]
             columns, top = slice(left + first, left + first + len(strip)), left
             for below in (tile[first:], *tiles[i + 1 :]):
                 top = max(top, columns.start)

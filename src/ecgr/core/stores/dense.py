@@ -7,7 +7,7 @@ from ecgr.component import Tensor, torch
 from ecgr.core.stores import blocked
 from ecgr.core.stores.blocked import BlockedStore
 
-ROWS_PER_CHUNK = 32
+ROWS_PER_CHUNK = 32  # at least; more in a long round, where products of many small chunks would take their time
 SPARE_NUMBERS = 2**24
 COLUMNS_PER_BLOCK = blocked.COLUMNS_PER_BLOCK
 CHEAP_PRODUCT = blocked.CHEAP_PRODUCT
@@ -52,7 +52,8 @@ class DenseStore(BlockedStore):
         """The row after the last one; taken once the length says so."""
         held = len(self._rows)
         if self._length == held:
-            chunk = self._allocate(self._expected - held if self._expected > held else ROWS_PER_CHUNK)
+            more = max(ROWS_PER_CHUNK, held // blocked.STRIPS)
+            chunk = self._allocate(self._expected - held if self._expected > held else more)
             self._chunks.append(chunk)
             self._rows += chunk.unbind()
         return self._rows[self._length]
