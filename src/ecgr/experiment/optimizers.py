@@ -54,7 +54,8 @@ class SGD:
         """An optimiser for one client's round."""
         from ecgr.experiment.lean_sgd import LeanSGD  # loads torch
 
-        return LeanSGD(parameters, lr=lr, momentum=self.momentum, weight_decay=self.weight_decay)
+        decay = self.weight_decay
+        return LeanSGD(parameters, lr=lr, momentum=self.momentum, weight_decay=decay, foreach=True)
 
 
 @component
