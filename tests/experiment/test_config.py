@@ -525,3 +525,11 @@ def test_users_presets_ship_and_the_studys_do_not() -> None:
     shipped = {Path(place).relative_to("experiments").parts[0] for place in build["force-include"]}
     assert shipped == {"quickstart.toml", "paper", "hospitals", "text"}
     assert all(place == f"ecgr/{origin}" for origin, place in build["force-include"].items())
+
+
+def test_a_default_of_the_old_choice_never_becomes_a_setting_of_the_new_one() -> None:
+    """fedavg.server_lr is 1 and server.lr of averaging too: Adam's are a hundredth of that."""
+    whole = load("quickstart")
+    assert whole.replace({"algorithm.name": "fedadam"}).to_dict()["algorithm"]["server_lr"] == 0.01
+    assert whole.replace({"server.name": "adam"}).to_dict()["server"]["lr"] == 0.01
+    assert whole.replace({"server.lr": 2.0}).replace({"server.name": "lookahead"}).to_dict()["server"]["lr"] == 2.0

@@ -244,9 +244,10 @@ def _find(source: str | Path) -> Path:
 
 
 def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
-    """Set dotted keys. Choosing another name in a section drops the parameters that only the old choice took.
+    """Set dotted keys. Choosing another name in a section drops the parameters of the old choice.
 
-    A key that neither of the two takes stays, and is refused when the experiment is built.
+    One that both take, and that was set to something else than the old choice's default, stays; so does a key that
+    neither of the two takes, and is refused when the experiment is built.
 
     >>> override({"regulator": {"name": "ecgr", "beta": 0.2}}, {"regulator.name": "none"})
     {'regulator': {'name': 'none'}}
@@ -262,12 +263,17 @@ def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
             continue  # reported as a section that is not a table
         table = SECTIONS[section].table if section in SECTIONS else None
         if name == "name" and table is not None and isinstance(value, str) and value in table:
-            before = values.get("name", SECTIONS[section].default)
-            old = SECTIONS[section].allowed(before if isinstance(before, str) else None) - {"name"}
-            dropped = old - SECTIONS[section].allowed(value)
-            result[section] = values = {k: v for k, v in values.items() if k not in dropped}
+            result[section] = values = _without_old_parameters(SECTIONS[section], values, value)
         values[name] = value
     return result
+
+
+def _without_old_parameters(section: Section, values: Mapping[str, Any], chosen: str) -> dict[str, Any]:
+    before = values.get("name", section.default)
+    if section.table is None or before == chosen or not isinstance(before, str) or before not in section.table:
+        return dict(values)
+    old, taken = parameters_of(section.table[before]), section.allowed(chosen)
+    return {k: v for k, v in values.items() if k not in old or (k in taken and v != old[k].default)}
 
 
 SWEPT = ("grid", "part", "base")
