@@ -12,6 +12,19 @@ from ecgr._version import __version__ as __version__
 
 if _TYPE_CHECKING:
     from ecgr.algorithms import ALGORITHMS as ALGORITHMS
+    from ecgr.algorithms import SERVER_RULES as SERVER_RULES
+    from ecgr.algorithms import DriftCorrection as DriftCorrection
+    from ecgr.algorithms import FedACG as FedACG
+    from ecgr.algorithms import FedAdam as FedAdam
+    from ecgr.algorithms import FedAvg as FedAvg
+    from ecgr.algorithms import FedAvgM as FedAvgM
+    from ecgr.algorithms import FedCM as FedCM
+    from ecgr.algorithms import FedDyn as FedDyn
+    from ecgr.algorithms import FedExP as FedExP
+    from ecgr.algorithms import FedNova as FedNova
+    from ecgr.algorithms import FedProx as FedProx
+    from ecgr.algorithms import FedYogi as FedYogi
+    from ecgr.algorithms import Scaffold as Scaffold
     from ecgr.compare import Answer as Answer
     from ecgr.compare import compare as compare
     from ecgr.core.geometry import Geometry as Geometry
@@ -31,6 +44,7 @@ if _TYPE_CHECKING:
     from ecgr.errors import RecordingError as RecordingError
     from ecgr.experiment.config import Experiment as Experiment
     from ecgr.experiment.config import load as load
+    from ecgr.experiment.methods import Method as Method
     from ecgr.runs.record import RunRecord as RunRecord
     from ecgr.runs.runner import run as run
     from ecgr.tasks.data import DATASETS as DATASETS
@@ -43,13 +57,25 @@ _HOMES = {
     "ConfigError": "errors",
     "DATASETS": "tasks.data",
     "DataError": "errors",
+    "DriftCorrection": "algorithms",
     "ECGR": "core.regulators",
     "EcgrError": "errors",
     "EnvironmentFault": "errors",
     "Experiment": "experiment.config",
+    "FedACG": "algorithms",
+    "FedAdam": "algorithms",
+    "FedAvg": "algorithms",
+    "FedAvgM": "algorithms",
+    "FedCM": "algorithms",
+    "FedDyn": "algorithms",
+    "FedExP": "algorithms",
+    "FedNova": "algorithms",
+    "FedProx": "algorithms",
+    "FedYogi": "algorithms",
     "Geometry": "core.geometry",
     "IntegrityError": "errors",
     "MODELS": "tasks.models",
+    "Method": "experiment.methods",
     "NotFiniteWarning": "errors",
     "PARTITIONERS": "tasks.partitioners",
     "QuorumLost": "errors",
@@ -58,6 +84,8 @@ _HOMES = {
     "RecordingError": "errors",
     "Regulation": "core.geometry",
     "RunRecord": "runs.record",
+    "SERVER_RULES": "algorithms",
+    "Scaffold": "algorithms",
     "Update": "core.update",
     "compare": "compare",
     "herd": "core.regulators",
@@ -71,13 +99,25 @@ __all__ = [
     "ConfigError",
     "DATASETS",
     "DataError",
+    "DriftCorrection",
     "ECGR",
     "EcgrError",
     "EnvironmentFault",
     "Experiment",
+    "FedACG",
+    "FedAdam",
+    "FedAvg",
+    "FedAvgM",
+    "FedCM",
+    "FedDyn",
+    "FedExP",
+    "FedNova",
+    "FedProx",
+    "FedYogi",
     "Geometry",
     "IntegrityError",
     "MODELS",
+    "Method",
     "NotFiniteWarning",
     "PARTITIONERS",
     "QuorumLost",
@@ -86,6 +126,8 @@ __all__ = [
     "RecordingError",
     "Regulation",
     "RunRecord",
+    "SERVER_RULES",
+    "Scaffold",
     "Update",
     "__version__",
     "compare",
