@@ -11,6 +11,7 @@ from ecgr.tasks.data.idx import FashionMnist, Mnist
 from ecgr.tasks.data.image_folder import ImageFolder
 from ecgr.tasks.data.lc25000 import LC25000
 from ecgr.tasks.data.shakespeare import Shakespeare
+from ecgr.tasks.data.site import Site
 from ecgr.tasks.data.text_files import Text
 
 DATASETS: Table[DatasetSource] = Table(
@@ -29,6 +30,7 @@ DATASETS: Table[DatasetSource] = Table(
         "text": Text,
         "heart_disease": HeartDisease,
         "shakespeare": Shakespeare,
+        "site": Site,
     },
 )
 
@@ -47,6 +49,7 @@ __all__ = [
     "ImageFolder",
     "Mnist",
     "Shakespeare",
+    "Site",
     "Text",
     "image_dataset",
     "strata",
