@@ -4,6 +4,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
+from benchmarks import long_round
 from benchmarks.rows import ROOT, Row, at_most, environment
 
 MODELS = {"resnet18": (40, 11_181_642), "lenet": (160, 61_706)}
@@ -21,6 +22,11 @@ def probe(model: str, T: int, store: str) -> int:
 
 
 def rows(quick: bool) -> Iterator[Row]:
+    yield from stores(quick)
+    yield from long_round.rows(quick)
+
+
+def stores(quick: bool) -> Iterator[Row]:
     for model, (T, d) in MODELS.items():
         if quick and model == "resnet18":
             continue

@@ -11,7 +11,8 @@ HEADINGS = {
     "overhead": "Time inside recording and regulation as a share of a client's round; below each, whole rounds with and"
     " without regulation in turn, which differ by more than that from one to the next.",
     "memory": "Peak memory of a client's round over that of plain training, as a share of the bound in brackets:"
-    " processes of their own, of which each has loaded the same code beforehand.",
+    " processes of their own, of which each has loaded the same code beforehand. The last rows are of a round with very"
+    " many steps, whose T x T inner products outweigh all else: there is never more than one such matrix.",
     "fidelity": "ECGR on a lossy store against ECGR on the exact steps of real training.",
     "simulator": "Seconds per round against a hand-written loop in two processes with everything preloaded, and against"
     " Flower's simulation engine on the same work. There the client is that of Flower's own PyTorch template (Flower"
