@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterable
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -13,9 +12,9 @@ from ecgr.core.geometry import Geometry, Regulation
 from ecgr.core.regulators import REGULATORS, Plain
 from ecgr.core.vectors import ParamSpec
 from oracles.herding import ecgr_update, greedy_herding
+from support.loops import STEPS, backward, batches, displacements, hooks, mlp, train
 from support.problems import same_bits, small_net
 
-STEPS = 7
 MakeOptimizer = Callable[[Iterable[Tensor]], Optimizer]
 
 OPTIMIZERS: dict[str, MakeOptimizer] = {
@@ -26,52 +25,6 @@ OPTIMIZERS: dict[str, MakeOptimizer] = {
     "adamw": lambda p: AdamW(p, lr=0.01),
     "foreach": lambda p: SGD(p, lr=0.1, momentum=0.9, foreach=True),
 }
-
-
-def mlp() -> nn.Sequential:
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(4, 6), nn.Tanh(), nn.Linear(6, 2))
-
-
-def batches(steps: int = STEPS) -> list[tuple[Tensor, Tensor]]:
-    rng = np.random.default_rng(5)
-    return [
-        (torch.from_numpy(rng.standard_normal((8, 4))).float(), torch.from_numpy(rng.integers(0, 2, 8)))
-        for _ in range(steps)
-    ]
-
-
-def backward(loss: Tensor) -> None:
-    loss.backward()  # type: ignore[no-untyped-call]
-
-
-def train(model: nn.Module, optimizer: Optimizer, steps: int = STEPS) -> None:
-    for x, y in batches(steps):
-        optimizer.zero_grad()
-        backward(nn.functional.cross_entropy(model(x), y))
-        optimizer.step()
-
-
-def displacements(recorder: ecgr.Recorder) -> list[Tensor]:
-    """What was recorded, step by step, through the public interface: unit coefficients."""
-    T = recorder.steps
-
-    class Pick:
-        def __init__(self, i: int) -> None:
-            self.i = i
-
-        def __call__(self, geometry: Geometry) -> Regulation:
-            unit = torch.zeros(geometry.steps, dtype=torch.float64)
-            unit[self.i] = 1.0
-            return Regulation(unit, restore=False, kept=(self.i,))
-
-    if T == 1:
-        return [recorder.plain]
-    return [recorder.regulated(Pick(i)).flat for i in range(T)]
-
-
-def hooks(optimizer: Optimizer) -> int:
-    return len(optimizer._optimizer_step_post_hooks) + len(optimizer._optimizer_step_pre_hooks)
 
 
 @pytest.mark.parametrize("kind", sorted(OPTIMIZERS))

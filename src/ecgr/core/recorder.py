@@ -27,12 +27,10 @@ from ecgr.core.stores import STORES, Kind, Store
 from ecgr.core.stores.blocked import norm
 from ecgr.core.stores.protocol import Visit
 from ecgr.core.update import Update
-from ecgr.core.vectors import ParamSpec
+from ecgr.core.vectors import ParamSpec, widest
 from ecgr.core.watch import Checks, Watch, check_values
 from ecgr.core.wrappers import bare_optimizers
 from ecgr.errors import ConfigError, NotFiniteWarning, RecordingError
-
-Hook = Callable[[Optimizer, tuple[Any, ...], Mapping[str, Any]], None]
 
 NOTHING_RECORDED = "no optimiser step was recorded; train inside the `with Recorder(...)` block first"
 NOT_FINITE = (
@@ -84,7 +82,7 @@ class Recorder:
         if kind.needs_replay and replay is None:
             raise ConfigError(f"store {kind.name!r} runs the training twice; give replay=, which runs it again")
         self._model = model
-        self._optimizers = bare_optimizers(optimizer)
+        self._optimizers, self._wrappers = bare_optimizers(optimizer)
         self._kind = kind
         self._given_spec = spec
         self._given_start = start
@@ -99,13 +97,15 @@ class Recorder:
         if self._handles:
             raise RecordingError("this Recorder is already recording; make a second one for another block")
         check_values(self._model)
+        given = self._given_start
         self.spec = self._given_spec or ParamSpec.of(self._model)
         self._tensors = self.spec.tensors(self._model)
-        self._start = self.spec.flatten(self._tensors) if self._given_start is None else self._given_start
+        self._start = self.spec.flatten(self._tensors) if given is None else given.to(widest(self._tensors))
         self._last = self._start.clone()
         self._pieces = list(self.spec.views(self._last))
         self._spare: Tensor | None = None
-        self._watch = Watch(self._model, self._optimizers, self.spec.names, self._tensors, self._checks)
+        recorded = dict(zip(self.spec.names, self._tensors, strict=True))
+        self._watch = Watch(self._model, self._optimizers, recorded, wrappers=self._wrappers, checks=self._checks)
         self._refusal = None
         self._store = self._new_store()
         self._beginning = Beginning.of(self._model, self._optimizers) if self._store.needs_replay else None
@@ -120,7 +120,7 @@ class Recorder:
             handle.remove()
         self._handles = []
         try:
-            self._refuse_unless(lambda: self._watch.at_exit(self._pieces, self.steps))
+            self._refuse_unless(lambda: self._watch.at_exit(self._pieces, self.steps, finished=not self._depth))
         except RecordingError:
             if error is None:  # what already went wrong goes first; `regulated` will say this line
                 raise
@@ -195,21 +195,33 @@ class Recorder:
         if self._handles:
             self._watch.check_still(self._pieces, f"after step {self.steps}")
 
-    def _hook(self, before: Hook, after: Hook) -> list[RemovableHandle]:
-        """Hooks on all optimisers; ``torch.compile`` leaves them out of its graphs, where it is loaded at all."""
-        if "torch._dynamo" in sys.modules:
-            before, after = torch.compiler.disable(before), torch.compiler.disable(after)  # type: ignore[no-untyped-call]
-        handles = []
-        for optimizer in self._optimizers:
-            handles.append(optimizer.register_step_pre_hook(before))
-            handles.append(optimizer.register_step_post_hook(after))
-        return handles
+    def _hook(self, before: Callable[[Optimizer], None], after: Callable[[], None]) -> list[RemovableHandle]:
+        """Hooks on all optimisers, for the outermost call: a step may call its base class's, or another optimiser's.
 
-    def _before_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        ``torch.compile`` leaves them out of its graphs, where it is loaded at all.
+        """
+        self._depth = 0
+
+        def enter(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            if not self._depth:
+                before(optimizer)
+            self._depth += 1
+
+        def leave(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+            self._depth -= 1
+            if not self._depth:
+                after()
+
+        if "torch._dynamo" in sys.modules:
+            enter, leave = torch.compiler.disable(enter), torch.compiler.disable(leave)  # type: ignore[no-untyped-call]
+        entered = [optimizer.register_step_pre_hook(enter) for optimizer in self._optimizers]
+        return entered + [optimizer.register_step_post_hook(leave) for optimizer in self._optimizers]
+
+    def _before_step(self, optimizer: Optimizer) -> None:
         """Make sure that what the step will be recorded from is where the last one ended."""
         self._refuse_unless(lambda: self._watch.before_step(optimizer, self._pieces, self.steps))
 
-    def _after_step(self, optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+    def _after_step(self) -> None:
         """Give the store ``last - now``: written straight into its next row, or handed over where it is encoded."""
         self._watch.after_step()
         with torch.no_grad():
@@ -237,7 +249,7 @@ class Recorder:
         if self._run_again is None or self._beginning is None:
             raise RuntimeError("there is no function to run the training again with")
 
-        def after_step(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        def after_step() -> None:
             with torch.no_grad():
                 visit(self._displacement())
                 torch._foreach_copy_(self._pieces, self._tensors)
@@ -247,7 +259,7 @@ class Recorder:
                 self.spec.write(self._start, self._model)
                 self._last.copy_(self._start)
                 self._beginning.restore(self._model, self._optimizers)
-            handles = [optimizer.register_step_post_hook(after_step) for optimizer in self._optimizers]
+            handles = self._hook(lambda optimizer: None, after_step)
             try:
                 self._run_again()
             finally:

@@ -7,7 +7,7 @@ assumed: what an optimiser owns by identity, whether it moved by value. NaN equa
 
 import ctypes
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
 import torch
@@ -39,8 +39,8 @@ class Watch:
     Args:
         model: the model being trained.
         optimizers: those whose steps are recorded.
-        names: of the recorded tensors, in order.
-        tensors: the recorded tensors; what is no parameter (a buffer) may move at any time.
+        recorded: the recorded tensors by name, in order; what is no parameter (a buffer) may move at any time.
+        wrappers: kinds of optimisers that were seen through to find these.
         checks: what tells that a parameter moved between two steps: its values, or torch's version counters, which
             cost nothing but know nothing of a write through ``.data``. On leaving the block it is always the values.
     """
@@ -49,8 +49,9 @@ class Watch:
         self,
         model: nn.Module,
         optimizers: Sequence[Optimizer],
-        names: Sequence[str],
-        tensors: Sequence[Tensor],
+        recorded: Mapping[str, Tensor],
+        *,
+        wrappers: Sequence[str] = (),
         checks: Checks = "values",
     ) -> None:
         self._model = bare_model(model)
@@ -58,10 +59,11 @@ class Watch:
         self._trainable = frozenset(id(p) for p in self._parameters.values() if p.requires_grad)
         self._recorded = [
             (index, name, tensor)
-            for index, (name, tensor) in enumerate(zip(names, tensors, strict=True))
+            for index, (name, tensor) in enumerate(recorded.items())
             if isinstance(tensor, nn.Parameter)
         ]
         self._versions = self._count() if checks == "versions" else None
+        self._wrappers = tuple(wrappers)
         self._unanswered: list[tuple[str, Tensor]] = []
         for optimizer in optimizers:
             self._check_owner(optimizer)
@@ -88,13 +90,18 @@ class Watch:
         """Every recorded parameter has its value in ``last``."""
         for index, name, tensor in self._recorded:
             if not same(last[index], tensor):
-                raise RecordingError(_moved(f"parameter `{name}`", when))
+                raise RecordingError(self._moved(f"parameter `{name}`", when))
 
-    def at_exit(self, last: Sequence[Tensor], steps: int) -> None:
-        """The model's parameters are those of the beginning, and where the last step left them."""
+    def at_exit(self, last: Sequence[Tensor], steps: int, *, finished: bool) -> None:
+        """Every step was finished; the parameters are those of the beginning, and where the last step left them."""
+        if not finished:
+            raise RecordingError(
+                f"Recorder: the step after step {steps} began and did not finish (it raised an error), so what it and"
+                " those after it moved was not recorded; let the error end the block, and begin again from its start"
+            )
         for when, still in self._unanswered:
             if not still:
-                raise RecordingError(_moved("a parameter", when))
+                raise RecordingError(self._moved("a parameter", when))
         self._check_same_objects()
         self.check_still(last, f"after the last recorded step (step {steps})" if steps else "but no step was recorded")
 
@@ -130,6 +137,15 @@ class Watch:
         for name, p in now.items():
             if p.requires_grad and id(p) not in self._trainable:
                 raise RecordingError(self._late(name))
+
+    def _moved(self, what: str, when: str) -> str:
+        line = f"Recorder: {what} was changed {when}, by something that is not recorded ({CAUSES}); {ADVICE}"
+        if self._wrappers:
+            line += (
+                f"; {' and '.join(self._wrappers)} calls no step hooks, so only the optimiser inside is seen: what"
+                " moves weights on top of that cannot be recorded"
+            )
+        return line
 
     def _stranger(self, optimizer: Optimizer, p: Tensor) -> str:
         """Why ``optimizer`` must not move ``p``."""
@@ -195,7 +211,3 @@ def same(before: Tensor, now: Tensor) -> bool:
 
 def _equal(before: Tensor, now: Tensor) -> Tensor:
     return torch.isclose(before, now, rtol=0.0, atol=0.0, equal_nan=True).all()
-
-
-def _moved(what: str, when: str) -> str:
-    return f"Recorder: {what} was changed {when}, by something that is not recorded ({CAUSES}); {ADVICE}"

@@ -45,13 +45,18 @@ def bare_name(name: str) -> str:
     return name
 
 
-def bare_optimizers(given: Any) -> "tuple[Optimizer, ...]":
-    """The torch optimisers whose ``step`` calls hooks: one, or one for each entry of a list, each once."""
-    several = given if isinstance(given, Iterable) else (given,)
-    found = {id(optimizer): optimizer for optimizer in map(_bare_optimizer, several)}
+def bare_optimizers(given: Any) -> "tuple[tuple[Optimizer, ...], tuple[str, ...]]":
+    """The torch optimisers whose ``step`` calls hooks: one, or one for each entry of a list, each once.
+
+    Returns:
+        The optimisers, and the kinds of wrappers that were seen through to find them.
+    """
+    several = list(given) if isinstance(given, Iterable) else [given]
+    found = [_bare_optimizer(entry) for entry in several]
     if not found:
         raise RecordingError("Recorder: the list of optimisers is empty; give those that train the model")
-    return tuple(found.values())
+    wrappers = tuple(type(a).__name__ for a, b in zip(several, found, strict=True) if a is not b)
+    return tuple({id(optimizer): optimizer for optimizer in found}.values()), wrappers
 
 
 def _bare_optimizer(given: object) -> "Optimizer":

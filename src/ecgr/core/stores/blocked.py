@@ -90,7 +90,8 @@ class BlockedStore(ABC):
             first = 0
             for tile in self._tiles(start, stop):
                 for rows in torch.split(tile, ROWS_AT_ONCE):
-                    for row in rows.double().mul_(weights[first : first + len(rows), None]).unbind():
+                    weighted = rows.to(torch.float64, copy=True).mul_(weights[first : first + len(rows), None])
+                    for row in weighted.unbind():
                         total.add_(row)
                     first += len(rows)
             result[start:stop] = total

@@ -112,7 +112,7 @@ class SketchStore:
                 if abs(squared_norm(displacement) - self._squared[step]) > SAME_STEP * self._squared[step]:
                     raise RuntimeError(f"step {step + 1} of the replay is not the one of the training; {ADVICE}")
                 for block, piece in zip(torch.split(total, BLOCK), torch.split(displacement, BLOCK), strict=True):
-                    block.add_(piece.double().mul_(weights[step]))
+                    block.add_(piece.to(torch.float64, copy=True).mul_(weights[step]))
             step += 1
 
         self._replay(visit)
