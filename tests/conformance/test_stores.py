@@ -166,3 +166,17 @@ def test_a_dense_store_never_moves_what_it_holds() -> None:
     for _ in range(3 * dense.ROWS_PER_CHUNK):
         store.append(torch.ones(3))
     assert store._chunks[0].data_ptr() == address
+
+
+@every
+def test_float64_displacements_are_answered_in_float64_and_left_as_they_are(name: str) -> None:
+    """Exact stores keep all of their digits; every store keeps steps that are tiny beside float32's weights."""
+    rows = random_rows(40, 30).double() * 1e-12 + 1e-13 / 3
+    store = filled(name, rows)
+    coefficients = torch.linspace(-1, 2, 40, dtype=torch.float64)
+    tolerance = 1e-14 if name in {"dense", "disk", "auto", "replay"} else TOLERANCES[name][1]
+    for _ in range(2):  # the first answer changes nothing
+        combined = store.combine(coefficients)
+        assert combined.dtype == torch.float64
+        error = float((combined - coefficients @ rows).norm())
+        assert error <= tolerance * float(coefficients.abs() @ rows.norm(dim=1))
