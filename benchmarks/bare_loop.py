@@ -34,8 +34,8 @@ def work(pipe: Connection, portable: Portable, clients: Sequence[int], test: sli
         experiment.optimizer.effective_momentum,
         experiment.federation.batch_size,
     )
-    images, labels = preloaded(problem.train_images, problem), problem.train_labels
-    test_images, test_labels = preloaded(problem.test_images, problem)[test], problem.test_labels[test]
+    images, labels = preloaded(problem.train.inputs, problem), problem.train.targets
+    test_images, test_labels = preloaded(problem.test.inputs, problem)[test], problem.test.targets[test]
     model = problem.model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     parameters = list(model.parameters())
     rng = np.random.default_rng(0)
@@ -80,7 +80,7 @@ class BareLoop:
         sizes = problem.partition.sizes()
         for client in sorted(range(len(sizes)), key=lambda c: -sizes[c]):  # the longest first, to whoever has least
             min(shares, key=lambda share: sum(sizes[c] for c in share)).append(client)
-        tests = np.linspace(0, len(problem.test_labels), processes + 1).astype(int).tolist()
+        tests = np.linspace(0, len(problem.test), processes + 1).astype(int).tolist()
         context = mp.get_context("spawn")
         self._pipes, self._processes = [], []
         for share, start, stop in zip(shares, tests[:-1], tests[1:], strict=True):

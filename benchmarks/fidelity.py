@@ -16,8 +16,9 @@ from ecgr.errors import EcgrError
 from ecgr.experiment.config import load
 from ecgr.simulation.client import overlap, train_client
 from ecgr.simulation.diagnostics import cosine
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
-from ecgr.simulation.workspace import Workspace, prepare
+from ecgr.simulation.workspace import Workspace
 
 CASES = {
     "lenet": (

@@ -4,8 +4,9 @@ import numpy as np
 
 from ecgr.experiment.config import Experiment
 from ecgr.simulation.client import ClientJob
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
-from ecgr.simulation.workspace import Problem, prepare
+from ecgr.simulation.workspace import Problem
 from ecgr.tasks.data import Dataset, image_dataset
 from ecgr.tasks.samples import Samples
 

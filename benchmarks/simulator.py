@@ -8,8 +8,8 @@ from benchmarks.rows import Row, at_most, interleaved, median_ratio
 from ecgr.errors import DataError
 from ecgr.experiment.config import load
 from ecgr.simulation.engines import open_engine
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Snapshot, play_round, start
-from ecgr.simulation.workspace import prepare
 
 NAME = "simulator: seconds per round / hand-written two-process loop, paper/mnist"
 LIMIT = 1.10

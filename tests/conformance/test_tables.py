@@ -23,6 +23,7 @@ from ecgr.experiment.schema import parameters_of
 from ecgr.experiment.sections import RunSettings
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.data.dataset import Labels
+from ecgr.tasks.metrics import METRICS
 from ecgr.tasks.partitioners import PARTITIONERS, Partition, deal_out, top_up
 from ecgr.tasks.samples import Samples
 
@@ -69,7 +70,7 @@ def test_names_can_be_typed_in_a_shell(title: str, name: str) -> None:
 def test_every_table_can_be_chosen_from_in_a_config_and_is_listed() -> None:
     in_config = [section.table for section in SECTIONS.values() if section.table is not None]
     assert all(any(table is listed for listed in TABLES.values()) for table in in_config)
-    assert all(any(table is chosen for chosen in in_config) for table in TABLES.values())
+    assert all(any(table is chosen for chosen in (*in_config, METRICS)) for table in TABLES.values())
 
 
 def test_every_store_can_be_chosen_in_a_config() -> None:

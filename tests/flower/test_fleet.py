@@ -19,7 +19,7 @@ from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.memory import Ticks
 from ecgr.runs.record import RunRecord
-from ecgr.simulation.workspace import prepare
+from ecgr.simulation.prepare import prepare
 from support.federations import CLIENTS, experiment, nodes
 
 KEYS = [bytes([65 + client]) for client in range(CLIENTS)]

@@ -236,7 +236,7 @@ def test_a_last_batch_of_one_sample_is_refused_where_batchnorm_cannot_take_it(tm
 
 @pytest.mark.parametrize("rule", ["merge", "drop"])
 def test_the_advice_about_the_last_batch_helps(rule: str) -> None:
-    from ecgr.simulation.workspace import prepare
+    from ecgr.simulation.prepare import prepare
 
     experiment = package.load(
         {

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 import ecgr
 from ecgr.simulation.diagnostics import Vectors, client_diagnostics, cosine, mean_pairwise_cosine, round_diagnostics
 from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import play_round, start
-from ecgr.simulation.workspace import Problem, prepare
+from ecgr.simulation.workspace import Problem
 
 
 def vectors(a: list[float], b: list[float], beta: float) -> Vectors:
@@ -85,8 +86,8 @@ def test_mu_is_the_gradient_of_the_mean_loss() -> None:
     total = torch.stack([job.run(workspace) for job in jobs]).sum(dim=0)
     samples = torch.cat([job.samples for job in jobs])
     workspace.model.zero_grad()
-    scores = workspace.model(workspace.normalised(workspace.train_images[samples]))
-    torch.nn.functional.cross_entropy(scores, workspace.train_labels[samples]).backward()  # type: ignore[no-untyped-call]
+    scores, labels = workspace.batch(workspace.train, samples)
+    torch.nn.functional.cross_entropy(scores, labels).backward()  # type: ignore[no-untyped-call]
     expected = torch.cat([p.grad.flatten() for p in workspace.model.parameters() if p.grad is not None])
     assert cosine(total.double(), expected.double()) > 1 - 1e-9
 

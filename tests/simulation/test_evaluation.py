@@ -30,7 +30,7 @@ def test_accuracy_and_loss_by_hand(two: Any) -> None:
     snapshot = replace(start(two), params=flat(1, -1))
     result = evaluate(two, SerialEngine(two), snapshot)
     p = 1 / (1 + exp(-2))
-    assert result.accuracy == 0.5
+    assert result.metrics["accuracy"] == 0.5
     assert result.loss == pytest.approx(-(log(p) + log(1 - p)) / 2, rel=1e-6)
     assert result.by_client.tolist() == [1.0, 0.0, 0.0]
 
@@ -46,11 +46,11 @@ def test_a_clients_accuracy_mixes_class_accuracies_by_its_label_shares(monkeypat
     data = dataset(np.zeros((9, 1, 4, 4), dtype=np.uint8), labels, classes=3)
     task = problem(data, [[0, 1, 2, 3], [4, 5], [6, 7, 8], []], model={"name": "net"}, partition={"empty": "skip"})
     scores = [
-        Score(correct=np.array([1, 2, 0]), images=np.array([2, 2, 1]), loss=3.0),
-        Score(correct=np.array([1, 0, 0]), images=np.array([2, 0, 1]), loss=1.0),
+        Score(3.0, 5, (np.array([[1, 2, 0], [2, 2, 1]]),), {}),
+        Score(1.0, 3, (np.array([[1, 0, 0], [2, 0, 1]]),), {}),
     ]
     result = summarise(task, scores)
-    assert result.accuracy == 4 / 8
+    assert result.metrics["accuracy"] == 4 / 8
     assert result.loss == 4.0 / 8
     assert result.by_client[:3].tolist() == pytest.approx([0.625, 0.0, 0.5])
     assert np.isnan(result.by_client[3])
@@ -61,7 +61,7 @@ def test_a_class_without_test_images_counts_for_nobody(monkeypatch: pytest.Monke
     offer(monkeypatch, net=small_net)
     data = dataset(np.zeros((4, 1, 4, 4), dtype=np.uint8), [0, 2, 2, 1], classes=3)
     task = problem(data, [[0, 1], [2], [3]], model={"name": "net"})
-    result = summarise(task, [Score(np.array([3, 1, 0]), np.array([4, 4, 0]), 1.0)])
+    result = summarise(task, [Score(1.0, 8, (np.array([[3, 1, 0], [4, 4, 0]]),), {})])
     assert result.by_client[0] == 0.75
     assert np.isnan(result.by_client[1])
     assert result.by_client[2] == 0.25
@@ -78,7 +78,7 @@ def test_the_numbers_do_not_depend_on_the_size_of_a_shard(monkeypatch: pytest.Mo
     assert [j.start for j in jobs] == list(range(0, 24, size))
     assert sum(job.cost for job in jobs) == 24
     pieces = evaluate(task, engine, snapshot)
-    assert pieces.accuracy == whole.accuracy
+    assert pieces.metrics == whole.metrics
     assert pieces.loss == pytest.approx(whole.loss, rel=1e-6)
     assert pieces.by_client.tolist() == whole.by_client.tolist()
 

@@ -13,8 +13,8 @@ import pytest
 from ecgr.experiment.config import Experiment
 from ecgr.simulation.engines import SerialEngine, open_engine
 from ecgr.simulation.engines.pool import Lost, ProcessPool
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import simulate, start
-from ecgr.simulation.workspace import prepare
 from support.jobs import Dies, Fails, Log, Square, Waits, open_workspace
 from support.problems import same_bits
 

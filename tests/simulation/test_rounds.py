@@ -16,8 +16,9 @@ from ecgr.errors import EnvironmentFault, QuorumLost
 from ecgr.simulation.client import ClientJob, ClientResult, epoch_batches, nonfinite
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import Lost
+from ecgr.simulation.feed import safe_in_channels_last
 from ecgr.simulation.rounds import final_state, learning_rate, participants, play_round, simulate, start
-from ecgr.simulation.workspace import Problem, Workspace, batch_sizes, safe_in_channels_last
+from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.models import cnn
 from ecgr.tasks.partitioners import Partition

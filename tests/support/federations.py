@@ -12,8 +12,8 @@ from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.memory import Tamper, Ticks
 from ecgr.runs.record import RunRecord
 from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Replies, conclude, final_state, round_jobs, start
-from ecgr.simulation.workspace import prepare
 
 CLIENTS = 4
 

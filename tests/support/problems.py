@@ -13,7 +13,8 @@ from torch import Tensor, nn
 from ecgr.experiment.config import Experiment
 from ecgr.simulation.client import ClientJob, ClientResult
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.workspace import Problem, prepare
+from ecgr.simulation.prepare import prepare
+from ecgr.simulation.workspace import Problem
 from ecgr.tasks.data import Dataset, image_dataset
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partitioners import Partition

@@ -110,7 +110,8 @@ def serves_params(algorithm: Algorithm) -> bool:
     """Whether the model that is handed out is the one from which clients start."""
     if isinstance(algorithm, Composed):
         return getattr(type(algorithm.rule), "served", None) is RuleDefaults.served
-    return getattr(type(algorithm), "served", None) is Defaults.served
+    own = type(getattr(algorithm, "inner", algorithm))  # somebody's own may leave it to the default
+    return getattr(own, "served", Defaults.served) is Defaults.served
 
 
 def _is_whole(entry: Entry) -> TypeGuard[Algorithm]:

@@ -49,7 +49,7 @@ def local_command(
     from ecgr.flower.apps.server import refuse_simulator_only
     from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
     from ecgr.runs.runner import refuse_foreign
-    from ecgr.simulation.workspace import prepare
+    from ecgr.simulation.prepare import prepare
 
     guard = _guard(min_clients, deadline, norm_factor, outliers)
     directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"

@@ -15,6 +15,8 @@ from ecgr.experiment.optimizers import OPTIMIZERS
 from ecgr.experiment.schedules import SCHEDULES
 from ecgr.experiment.schema import parameters_of
 from ecgr.tasks.data import DATASETS
+from ecgr.tasks.losses import LOSSES
+from ecgr.tasks.metrics import METRICS
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partitioners import PARTITIONERS
 
@@ -23,6 +25,8 @@ TABLES: Mapping[str, Mapping[str, Callable[..., Any]]] = {
     "server_rules": SERVER_RULES,
     "regulators": REGULATORS,
     "models": MODELS,
+    "losses": LOSSES,
+    "metrics": METRICS,
     "datasets": DATASETS,
     "partitioners": PARTITIONERS,
     "optimizers": OPTIMIZERS,

@@ -8,6 +8,7 @@ one exception is asked for by name (``buffers_as_weights``) and reproduces arith
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from math import prod
 
 from ecgr.component import Module, Tensor, torch
@@ -46,6 +47,10 @@ class ParamSpec:
     def size(self) -> int:
         """d, the length of the flat vector."""
         return sum(prod(shape) for shape in self.shapes)
+
+    def digest(self) -> str:
+        """A short hash of names and shapes: two models with the same one can exchange vectors."""
+        return sha256(repr((self.names, self.shapes)).encode()).hexdigest()[:16]
 
     def tensors(self, model: Module) -> list[Tensor]:
         """The tensors of ``model`` that the vector describes, in its order; live, so that they follow the model.

@@ -4,11 +4,12 @@ Each section names an entry of a table and gives its parameters, plus a few keys
 does not fit is refused with all its problems at once, before any data, directory or process is touched.
 """
 
+import dataclasses
 import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass
 from difflib import get_close_matches
 from hashlib import sha256
 from pathlib import Path
@@ -18,15 +19,18 @@ from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Algorithm, Entry, ServerRu
 from ecgr.core.regulators import REGULATORS, Regulator
 from ecgr.errors import ConfigError
 from ecgr.experiment.combinations import combination_problems
+from ecgr.experiment.objects import OwnModel, completed, description, is_algorithm, own_description, plain_fields
 from ecgr.experiment.optimizers import OPTIMIZERS, OptimizerFactory
 from ecgr.experiment.schedules import SCHEDULES, Schedule
 from ecgr.experiment.schema import parameters_of, problems_with, validated
 from ecgr.experiment.sections import DataSettings, FederationSettings, ModelChoice, PartitionSettings, RunSettings
-from ecgr.tables import unknown
+from ecgr.tables import Table, unknown
 from ecgr.tasks.data import DATASETS, DatasetSource
+from ecgr.tasks.losses import LOSSES, Loss, as_loss
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partitioners import PARTITIONERS, Partitioner
 from ecgr.tasks.partitioners.partition import GroupPartitioner
+from ecgr.tasks.task import Task, TaskIdentity
 
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
@@ -37,30 +41,43 @@ CHECKED_OUT = Path(__file__).parents[3] / "experiments"
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """How one section of a config is read: a table to choose from by name, keys of its own, or both."""
+    """How one section of a config is read: a table to choose from by name, keys of its own, or both.
 
-    table: Mapping[str, Callable[..., Any]] | None = None
-    kind: str = ""
-    default: str = ""
+    Attributes:
+        default: the name that is chosen where none is given; None where the section may be left out.
+        needs: what an object that stands in the place of a name must have.
+    """
+
+    table: Table[Any] | None = None
+    default: str | None = None
     settings: Callable[..., Any] | None = None
+    needs: tuple[str, ...] = ("__call__",)
 
-    def allowed(self, name: str | None) -> set[str]:
-        """The keys that may stand in this section when ``name`` is chosen."""
+    def entry(self, chosen: Any) -> Callable[..., Any] | None:
+        """What makes the chosen part from a config's keys; None where it is an object already, or nothing."""
+        if isinstance(chosen, str):
+            return self.table[chosen] if self.table is not None and chosen in self.table else None
+        return chosen if isinstance(chosen, type) else None
+
+    def allowed(self, chosen: Any) -> set[str]:
+        """The keys that may stand in this section when ``chosen`` is."""
         keys = set(parameters_of(self.settings)) if self.settings else set()
         if self.table is not None:
-            keys |= {"name", *(parameters_of(self.table[name]) if name is not None and name in self.table else ())}
+            entry = self.entry(chosen)
+            keys |= {"name", *(() if entry is None else parameters_of(entry))}
         return keys
 
 
 SECTIONS: Mapping[str, Section] = {
-    "data": Section(DATASETS, "data set", "digits", DataSettings),
-    "partition": Section(PARTITIONERS, "partitioner", "dirichlet", PartitionSettings),
-    "model": Section(MODELS, "model", "lenet"),
-    "algorithm": Section(ALGORITHMS, "algorithm", "fedavg"),
-    "server": Section(SERVER_RULES, "server rule", "average"),
-    "regulator": Section(REGULATORS, "regulator", "ecgr"),
-    "optimizer": Section(OPTIMIZERS, "optimizer", "sgd"),
-    "schedule": Section(SCHEDULES, "schedule", "constant"),
+    "data": Section(DATASETS, "digits", DataSettings, needs=("load",)),
+    "partition": Section(PARTITIONERS, "dirichlet", PartitionSettings),
+    "model": Section(MODELS, "lenet"),
+    "loss": Section(LOSSES),
+    "algorithm": Section(ALGORITHMS, "fedavg", needs=()),
+    "server": Section(SERVER_RULES, "average", needs=("step",)),
+    "regulator": Section(REGULATORS, "ecgr"),
+    "optimizer": Section(OPTIMIZERS, "sgd", needs=("build", "lr", "effective_momentum")),
+    "schedule": Section(SCHEDULES, "constant", needs=("factor_at",)),
     "federation": Section(settings=FederationSettings),
     "run": Section(settings=RunSettings),
 }
@@ -78,7 +95,8 @@ class Experiment:
     data: DataSettings
     partitioner: Partitioner
     partition: PartitionSettings
-    model: ModelChoice
+    model: ModelChoice | OwnModel
+    loss: Loss | None
     correction: Entry
     server: ServerRule
     regulator: Regulator
@@ -96,23 +114,26 @@ class Experiment:
 
         def component(section: str) -> Any:
             spec, values = SECTIONS[section], raw.get(section, {})
-            chosen = (spec.table or {})[values.get("name", spec.default)]
-            return chosen(**{k: v for k, v in values.items() if k in parameters_of(chosen)})
+            chosen = values.get("name", spec.default)
+            entry = spec.entry(chosen)
+            if entry is None:
+                return chosen
+            return entry(**{k: v for k, v in values.items() if k in parameters_of(entry)})
 
         def settings(section: str) -> Any:
             make = SECTIONS[section].settings
             assert make is not None
             return make(**{k: v for k, v in raw.get(section, {}).items() if k in parameters_of(make)})
 
-        model = {"name": SECTIONS["model"].default, **raw.get("model", {})}
-        given = {name: value for name, value in model.items() if name != "name"}
+        source, loss = component("data"), component("loss")
         experiment = cls(
-            source=component("data"),
+            source=source,
             data=settings("data"),
             partitioner=component("partition"),
             partition=_counted(settings("partition"), component("partition")),
-            model=ModelChoice(name=model["name"], parameters=validated(MODELS[model["name"]], given)),
-            correction=component("algorithm"),
+            model=_model(source, raw.get("model", {})),
+            loss=None if loss is None else as_loss(loss),
+            correction=completed(component("algorithm")),
             server=component("server"),
             regulator=component("regulator"),
             optimizer=component("optimizer"),
@@ -135,23 +156,23 @@ class Experiment:
         return compose(self.correction, self.server)
 
     def to_dict(self) -> dict[str, dict[str, Any]]:
-        """The whole config as plain values, defaults included; `from_dict` gives the same experiment back."""
+        """The whole config as plain values, defaults included; `from_dict` gives the same experiment back.
 
-        def named(table: Mapping[str, Callable[..., Any]], part: Any) -> dict[str, Any]:
-            name = next(name for name, entry in table.items() if entry is type(part))
-            return {"name": name, **asdict(part)}
-
+        Objects that are in no table are described by class, fields and a hash of their source.
+        """
+        data = {k: v for k, v in plain_fields(self.data).items() if k != "metrics" or v is not None}
         return {
-            "data": {**named(DATASETS, self.source), **asdict(self.data)},
-            "partition": {**named(PARTITIONERS, self.partitioner), **asdict(self.partition)},
-            "model": {"name": self.model.name, **self.model.parameters},
-            "algorithm": named(ALGORITHMS, self.correction),
-            "server": named(SERVER_RULES, self.server),
-            "regulator": named(REGULATORS, self.regulator),
-            "optimizer": named(OPTIMIZERS, self.optimizer),
-            "schedule": named(SCHEDULES, self.schedule),
-            "federation": asdict(self.federation),
-            "run": asdict(self.run),
+            "data": {**_source_description(self.source), **data},
+            "partition": {**description(PARTITIONERS, self.partitioner), **plain_fields(self.partition)},
+            "model": dict(self.model.described),
+            **({} if self.loss is None else {"loss": description(LOSSES, self.loss)}),
+            "algorithm": description(ALGORITHMS, self.correction),
+            "server": description(SERVER_RULES, self.server),
+            "regulator": description(REGULATORS, self.regulator),
+            "optimizer": description(OPTIMIZERS, self.optimizer),
+            "schedule": description(SCHEDULES, self.schedule),
+            "federation": plain_fields(self.federation),
+            "run": plain_fields(self.run),
         }
 
     def to_toml(self) -> str:
@@ -165,13 +186,44 @@ class Experiment:
             ]
         return "\n".join(lines)
 
+    def raw(self) -> dict[str, dict[str, Any]]:
+        """The whole config as `from_dict` takes it: as `to_dict`, with objects that are in no table as they are."""
+        raw = self.to_dict()
+        parts: dict[str, tuple[Table[Any], Any]] = {
+            "partition": (PARTITIONERS, self.partitioner),
+            "loss": (LOSSES, self.loss),
+            "algorithm": (ALGORITHMS, self.correction),
+            "server": (SERVER_RULES, self.server),
+            "regulator": (REGULATORS, self.regulator),
+            "optimizer": (OPTIMIZERS, self.optimizer),
+            "schedule": (SCHEDULES, self.schedule),
+        }
+        for section, (table, part) in parts.items():
+            if part is not None and table.name_of(part) is None:
+                described, kept = own_description(part), raw[section]
+                raw[section] = {k: v for k, v in kept.items() if k not in described} | {"name": part}
+        if isinstance(self.source, Task):
+            raw["data"] = {k: v for k, v in raw["data"].items() if k != "sha256"} | {"name": self.source}
+        if isinstance(self.model, OwnModel):
+            raw["model"] = {"name": self.model.make}
+        return raw
+
     def replace(self, overrides: Mapping[str, Any]) -> "Experiment":
         """The same experiment with some dotted keys changed.
 
         >>> load("quickstart").replace({"run.seed": 7}).run.seed
         7
         """
-        return Experiment.from_dict(override(self.to_dict(), overrides))
+        return Experiment.from_dict(override(self.raw(), overrides))
+
+    def without_data(self) -> "Experiment":
+        """The same settings for those who have the data and the model already: it goes to every worker process."""
+        changes: dict[str, Any] = {}
+        if isinstance(self.source, Task):
+            changes["source"] = self.source.identity
+        if isinstance(self.model, OwnModel):
+            changes["model"] = OwnModel(None, self.model.described)
+        return dataclasses.replace(self, **changes) if changes else self
 
     def key(self) -> str:
         """A short name for the whole config minus seed and run name: runs with the same key are repetitions."""
@@ -184,11 +236,27 @@ def _counted(settings: PartitionSettings, partitioner: Partitioner) -> Partition
     """With a number of clients wherever neither the data's groups nor a file give one."""
     if settings.clients is not None or settings.file is not None or isinstance(partitioner, GroupPartitioner):
         return settings
-    return replace(settings, clients=DEFAULT_CLIENTS)
+    return dataclasses.replace(settings, clients=DEFAULT_CLIENTS)
 
 
-def load(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Experiment:
-    """An experiment from a preset's name, a TOML file or a nested dict, with dotted keys changed.
+def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice | OwnModel:
+    """The model that a config names; a task brings its own."""
+    chosen = values.get("name", source.model if isinstance(source, Task) else SECTIONS["model"].default)
+    if not isinstance(chosen, str):
+        return OwnModel.of(chosen)
+    given = {name: value for name, value in values.items() if name != "name"}
+    return ModelChoice(name=chosen, parameters=validated(MODELS[chosen], given))
+
+
+def _source_description(source: Any) -> dict[str, Any]:
+    named = source.identity if isinstance(source, Task) else source
+    return plain_fields(named) if isinstance(named, TaskIdentity) else description(DATASETS, named)
+
+
+def load(
+    source: str | Path | Mapping[str, Any] | Task | Experiment, overrides: Mapping[str, Any] | None = None
+) -> Experiment:
+    """An experiment from a preset's name, a TOML file, a nested dict or a `Task`, with dotted keys changed.
 
     >>> load("quickstart", {"run.seed": 1}).run.seed
     1
@@ -196,8 +264,29 @@ def load(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     return Experiment.from_dict(override(read(source), overrides or {}))
 
 
-def read(source: str | Path | Mapping[str, Any]) -> dict[str, Any]:
-    """The nested dict behind a preset's name, a TOML file or a dict, not yet checked."""
+SHORTHANDS = {"rounds": "federation.rounds", "lr": "optimizer.lr", "batch_size": "federation.batch_size"}
+"""What is said so often in Python that it has a short name."""
+
+
+def changes_of(settings: Mapping[str, Any] | None = None, **shorthands: Any) -> dict[str, Any]:
+    """Dotted config keys from ``settings`` and from what is given by a short name; None is nothing.
+
+    >>> changes_of({"run.seed": 1}, rounds=5, lr=None)
+    {'run.seed': 1, 'federation.rounds': 5}
+    """
+    given = {SHORTHANDS[name]: value for name, value in shorthands.items() if value is not None}
+    twice = sorted(set(given) & set(settings or {}))
+    if twice:
+        raise ConfigError(f"{twice[0]}: is given twice, in settings and by its short name")
+    return {**(settings or {}), **given}
+
+
+def read(source: str | Path | Mapping[str, Any] | Task | Experiment) -> dict[str, Any]:
+    """The nested dict behind a preset's name, a TOML file, a dict, a task or an experiment, not yet checked."""
+    if isinstance(source, Experiment):
+        return source.raw()
+    if isinstance(source, Task):
+        return {"data": {"name": source}, "partition": source.partition_section, "run": {"name": _as_name(source.name)}}
     if isinstance(source, Mapping):
         return {section: dict(values) if isinstance(values, Mapping) else values for section, values in source.items()}
     path = _find(source)
@@ -262,17 +351,18 @@ def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
         if not isinstance(values, dict):
             continue  # reported as a section that is not a table
         table = SECTIONS[section].table if section in SECTIONS else None
-        if name == "name" and table is not None and isinstance(value, str) and value in table:
+        if name == "name" and table is not None and (not isinstance(value, str) or value in table):
             result[section] = values = _without_old_parameters(SECTIONS[section], values, value)
         values[name] = value
     return result
 
 
-def _without_old_parameters(section: Section, values: Mapping[str, Any], chosen: str) -> dict[str, Any]:
+def _without_old_parameters(section: Section, values: Mapping[str, Any], chosen: Any) -> dict[str, Any]:
     before = values.get("name", section.default)
-    if section.table is None or before == chosen or not isinstance(before, str) or before not in section.table:
+    entry = section.entry(before)
+    if before is chosen or before == chosen or entry is None:
         return dict(values)
-    old, taken = parameters_of(section.table[before]), section.allowed(chosen)
+    old, taken = parameters_of(entry), section.allowed(chosen)
     return {k: v for k, v in values.items() if k not in old or (k in taken and v != old[k].default)}
 
 
@@ -290,22 +380,36 @@ def _problems(raw: Mapping[str, Any]) -> list[str]:
         if not isinstance(values, Mapping):
             found.append(f"{name}: must be a section with keys, as in [{name}], not {values!r}")
             continue
-        chosen = None
-        if section.table is not None:
-            chosen = values.get("name", section.default)
-            if not isinstance(chosen, str) or chosen not in section.table:
-                found.append(unknown(f"{name}.name", str(chosen), section.table, kind=section.kind))
-                continue
+        chosen = values.get("name", section.default) if section.table is not None else None
+        if isinstance(chosen, str) and section.table is not None and chosen not in section.table:
+            found.append(unknown(f"{name}.name", chosen, section.table, kind=section.table.kind))
+            continue
+        if section.table is not None and chosen is None and values:
+            found.append(f"{name}.name: missing; give one of: {', '.join(sorted(section.table))}")
+            continue
+        if chosen is not None and not isinstance(chosen, str):
+            found += _unfit(name, section, chosen)
         found += [_unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)]
-        parts = ([section.table[chosen]] if section.table and chosen else []) + (
-            [section.settings] if section.settings else []
-        )
-        for part in parts:
-            found += problems_with(name, part, values)
+        for part in (section.entry(chosen), section.settings):
+            if part is not None:
+                found += problems_with(name, part, values)
     return found
 
 
-def _unknown_key(name: str, section: Section, chosen: str | None, key: str) -> str:
+def _unfit(name: str, section: Section, chosen: Any) -> list[str]:
+    """Why an object cannot stand in the place of a name."""
+    if isinstance(chosen, bool | int | float | list | dict | tuple):
+        kind = "name" if section.table is None else section.table.kind
+        return [f"{name}.name: {chosen!r} does not fit; give the name of a {kind}, or an object that is one"]
+    lacking = [need for need in section.needs if not hasattr(chosen, need)]
+    if section.table is ALGORITHMS and not is_algorithm(chosen):
+        lacking = ["method of an algorithm"]
+    return [f"{name}.name: {type(chosen).__name__} has no {lacking[0]}; it cannot be a {name}"] if lacking else []
+
+
+def _unknown_key(name: str, section: Section, chosen: Any, key: str) -> str:
+    if chosen is not None and not isinstance(chosen, str | type):
+        return f"{name}.{key}: {type(chosen).__name__} is given as an object; give it its {key} when you make it"
     line = unknown(f"{name}.{key}", key, section.allowed(chosen))
     others = {k: n for n in reversed(list(section.table or {})) if n != chosen for k in section.allowed(n)}
     nearest = get_close_matches(key, others.keys() - section.allowed(chosen), n=1)

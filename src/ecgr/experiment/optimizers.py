@@ -1,9 +1,10 @@
 """Local optimisers, made afresh by every client in every round."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Protocol
 
 from ecgr.component import Momentum, NonNegative, Positive, Tensor, component, torch
+from ecgr.tables import Table
 
 if TYPE_CHECKING:
     from torch.optim import Optimizer
@@ -80,4 +81,4 @@ class AdamW:
         return torch.optim.AdamW(parameters, lr=lr, weight_decay=self.weight_decay)
 
 
-OPTIMIZERS: Mapping[str, Callable[..., OptimizerFactory]] = {"sgd": SGD, "adamw": AdamW}
+OPTIMIZERS: Table[OptimizerFactory] = Table("optimizer", "optimizers", {"sgd": SGD, "adamw": AdamW})

@@ -1,10 +1,10 @@
 """Learning rates by round, the same for every client of a round."""
 
-from collections.abc import Callable, Mapping
 from math import cos, inf, pi
 from typing import Protocol
 
 from ecgr.component import Count, Fraction, Positive, component
+from ecgr.tables import Table
 
 
 class Schedule(Protocol):
@@ -63,4 +63,4 @@ class Cosine:
         return self.floor + (1 - self.floor) * (1 + cos(pi * round_index / rounds)) / 2
 
 
-SCHEDULES: Mapping[str, Callable[..., Schedule]] = {"constant": Constant, "step": Step, "cosine": Cosine}
+SCHEDULES: Table[Schedule] = Table("schedule", "schedules", {"constant": Constant, "step": Step, "cosine": Cosine})

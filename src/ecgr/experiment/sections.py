@@ -35,12 +35,16 @@ def _not_reserved(name: str) -> str:
 RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"), AfterValidator(_not_reserved)]
 
 
+Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+
+
 @component
 class DataSettings:
     """``[data]`` besides what the data set itself takes."""
 
     fraction: PositiveFraction = 1.0
     test_fraction: PositiveFraction | None = None
+    metrics: Names | None = None
 
 
 @component
@@ -87,6 +91,11 @@ class ModelChoice:
 
     name: str
     parameters: Mapping[str, Any]
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """How records describe it."""
+        return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}}
 
     def build(self, shape: Mapping[str, int]) -> Module:
         """A model for data of this shape; refused with the models that fit, where the data lack what it needs."""

@@ -12,8 +12,9 @@ from statistics import median
 from ecgr.experiment.config import Experiment
 from ecgr.simulation.engines import one_thread
 from ecgr.simulation.evaluation import shards
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
-from ecgr.simulation.workspace import Workspace, prepare
+from ecgr.simulation.workspace import Workspace
 from ecgr.tasks.data import Dataset
 
 Clock = Callable[[], float]

@@ -14,9 +14,13 @@ from filelock import BaseFileLock, FileLock, Timeout
 
 from ecgr._version import __version__
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.experiment.config import Experiment, load
+from ecgr.experiment.config import Experiment, changes_of, load
+from ecgr.experiment.objects import description
 from ecgr.runs.record import RunRecord, RunWriter
 from ecgr.runs.workers import worker_count
+from ecgr.tasks.losses import LOSSES
+from ecgr.tasks.metrics import METRICS, describe
+from ecgr.tasks.task import Task
 
 if TYPE_CHECKING:
     from ecgr.simulation.rounds import Outcome, Snapshot
@@ -33,9 +37,13 @@ OWN_FILES = frozenset({".lock", ".holder", ".federation"})
 
 
 def run(
-    experiment: Experiment | str | Path,
-    out: str | Path,
+    experiment: Experiment | Task | str | Path,
+    out: str | Path | None = None,
     *,
+    settings: Mapping[str, Any] | None = None,
+    rounds: int | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
     workers: int | str = 1,
     engine: str | None = None,
     device: str = "cpu",
@@ -46,8 +54,12 @@ def run(
     """Run one experiment into the directory ``out`` and return its record.
 
     Args:
-        experiment: an `Experiment`, a preset's name or a TOML file.
-        out: the run directory; created if missing; must not hold another run.
+        experiment: an `Experiment`, a `Task`, a preset's name or a TOML file.
+        out: the run directory, ``runs/NAME`` by default; created if missing; must not hold another run.
+        settings: dotted config keys to change, as in ``{"schedule.name": "cosine"}``.
+        rounds: the same as ``federation.rounds``.
+        lr: the same as ``optimizer.lr``.
+        batch_size: the same as ``federation.batch_size``.
         workers: processes that train clients, or ``auto``: one a core; the results do not depend on it.
         engine: ``serial`` (everything in this process) or ``pool``; by default serial for one worker.
         device: where to compute.
@@ -55,17 +67,18 @@ def run(
         watch: called with each round's line.
         warn: called with each thing a person should know, such as a damaged checkpoint that was passed over.
     """
-    if not isinstance(experiment, Experiment):
-        experiment = load(experiment)
+    changes = changes_of(settings, rounds=rounds, lr=lr, batch_size=batch_size)
+    if changes or not isinstance(experiment, Experiment):
+        experiment = load(experiment, changes)
     count = worker_count(workers)
-    directory = Path(out)
+    directory = Path(out) if out is not None else Path("runs") / (experiment.run.name or "run")
     if (directory / ".lock").exists():  # a run that is under way is said to be in use, before anything slow
         _acquire(directory).release()
     refuse_foreign(directory, resume)
     # Everything that can be wrong with the data or the partition is found before anything is written.
     dataset = experiment.source.load()
     from ecgr.simulation.client import check_store  # loads torch
-    from ecgr.simulation.workspace import prepare  # loads torch
+    from ecgr.simulation.prepare import prepare  # loads torch
 
     problem, data = prepare(experiment, dataset, device), dataset.provenance
     del dataset  # where workers share the images, this process keeps no copy of its own
@@ -73,7 +86,7 @@ def run(
     for note in data.notes:
         (warn or _ignore)(f"note: data is {note}")
 
-    def rounds(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
+    def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
         from ecgr.simulation.engines import open_engine  # loads torch
         from ecgr.simulation.rounds import simulate  # loads torch
 
@@ -81,7 +94,7 @@ def run(
             yield from simulate(problem, chosen, snapshot)
 
     every = experiment.run.checkpoint_every
-    return play(problem, data, directory, rounds, resume=resume, every=every, watch=watch, warn=warn)
+    return play(problem, data, directory, play_on, resume=resume, every=every, watch=watch, warn=warn)
 
 
 def play(
@@ -224,6 +237,11 @@ def identity_of(problem: "Problem", data: "Described") -> dict[str, Any]:
     return {
         "config": problem.experiment.to_dict(),
         "data": dict(data.files),
+        "task": {
+            "parameters": problem.spec.digest(),
+            "loss": description(LOSSES, problem.loss),
+            "metrics": {metric.name: description(METRICS, metric) for metric in problem.metrics},
+        },
         "versions": {"ecgr": __version__, **{name: version(name) for name in ("torch", "numpy")}},
     }
 
@@ -256,7 +274,8 @@ def _manifest(problem: "Problem", data: "Described") -> dict[str, Any]:
         },
         "notes": list(data.notes),
         "classes": list(data.classes),
-        "partition": problem.partition.histogram(problem.train_labels.numpy(), problem.classes).tolist(),
+        "partition": problem.class_counts.tolist(),
+        "metrics": [describe(metric) for metric in problem.metrics],
     }
 
 

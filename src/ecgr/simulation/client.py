@@ -6,14 +6,13 @@ regulator sees the recorded steps afterwards; without a regulator nothing is rec
 
 import time
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 from torch.optim import Optimizer
 
 from ecgr.algorithms import Contribution, Plan, Trace
@@ -31,6 +30,7 @@ from ecgr.simulation.diagnostics import Vectors, cosine
 from ecgr.simulation.followers import FollowedRecorder
 from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
 from ecgr.streams import stream, torch_seed
+from ecgr.tasks.losses import Loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,19 +225,25 @@ def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) ->
     model, algorithm = workspace.model, workspace.experiment.algorithm
     server, own = _to(job.server, workspace.device), _to(job.state, workspace.device)
     anchor = job.params.to(workspace.device)
+    loss_of = client_loss(workspace.problem, job.client)
     tensors = workspace.spec.tensors(model)
     correct = gradient_correction(algorithm, workspace.spec, tensors, anchor, server, own)
     steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=workspace.device)
     for batch in epoch_batches(job, workspace):
-        images, labels = workspace.train_images[batch], workspace.train_labels[batch].to(workspace.device)
         optimizer.zero_grad()
-        loss = cross_entropy(model(workspace.normalised(images)), labels)
+        loss = loss_of(*workspace.batch(workspace.train, batch))
         loss.backward()  # type: ignore[no-untyped-call]
         correct()
         optimizer.step()
         steps, seen = steps + 1, seen + len(batch)
         total += loss.detach() * len(batch)
     return steps, float(total) / seen
+
+
+def client_loss(problem: Problem, client: int) -> Loss:
+    """What a client minimises: the problem's loss, or what that makes of the client's classes."""
+    own: Callable[[Tensor], Loss] | None = getattr(problem.loss, "for_client", None)
+    return problem.loss if own is None else own(torch.from_numpy(problem.class_counts[client]))
 
 
 def local_steps(problem: Problem, client: int) -> int:

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from ecgr.core.vectors import weighted_mean, write_buffers
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.streams import stream
+from ecgr.tasks.losses import total
 
 SHARE = 2048
 """Training samples, drawn anew each round, on which ``mu`` is estimated."""
@@ -45,15 +45,14 @@ class GradientJob:
         return len(self.samples)
 
     def run(self, workspace: Workspace) -> Tensor:
-        """In training mode, as the clients' own gradients are; the statistics this moves are overwritten anyway."""
+        """In training mode, as the clients' own gradients are; the buffers this moves are overwritten anyway."""
         model, spec = workspace.model, workspace.spec
         spec.write(self.params, model)
         write_buffers(self.buffers, model)
         model.train()
         model.zero_grad()
-        labels = workspace.train_labels[self.samples].to(workspace.device)
-        scores = model(workspace.normalised(workspace.train_images[self.samples]))
-        cross_entropy(scores, labels, reduction="sum").backward()  # type: ignore[no-untyped-call]
+        outputs, targets = workspace.batch(workspace.train, self.samples)
+        total(workspace.problem.loss, outputs, targets).backward()  # type: ignore[no-untyped-call]
         gradients = [torch.zeros_like(t) if t.grad is None else t.grad for t in spec.tensors(model)]
         return spec.flatten(gradients).cpu()
 

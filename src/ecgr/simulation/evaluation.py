@@ -1,35 +1,46 @@
-"""Evaluation of the global model on the test images, in shards of fixed size.
+"""Evaluation of the global model on the test samples, in shards of fixed size.
 
-Shards can be scored anywhere and are summed in order, so the numbers do not depend on how many processes there are.
+Shards can be scored anywhere; what they contribute is put together in order, so the numbers do not depend on how many
+processes there are.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from torch.nn.functional import cross_entropy
 
 from ecgr.core.vectors import write_buffers
 from ecgr.simulation.workspace import Problem, Workspace
+from ecgr.tasks.losses import evaluation_of, total
+from ecgr.tasks.metrics import Accuracy
 
 SHARD = 1000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Score:
-    """Sums over a shard: correct and all images by class, and the loss."""
+    """What a shard contributes.
 
-    correct: NDArray[np.int64]
-    images: NDArray[np.int64]
+    Attributes:
+        loss: the sum over its samples.
+        samples: how many.
+        parts: to each metric, in the order of the problem's.
+        by_client: to the first metric, of the samples of each client, where test samples belong to clients.
+    """
+
     loss: float
+    samples: int
+    parts: tuple[Any, ...]
+    by_client: Mapping[int, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class EvaluationJob:
-    """Score one shard of the test images with the global model."""
+    """Score one shard of the test samples with the global model."""
 
     start: int
     stop: int
@@ -38,54 +49,74 @@ class EvaluationJob:
 
     @property
     def cost(self) -> int:
-        """Images to score."""
+        """Samples to score."""
         return self.stop - self.start
 
     @torch.no_grad()
     def run(self, workspace: Workspace) -> Score:
         """Score the shard in ``workspace``."""
+        problem = workspace.problem
         workspace.spec.write(self.params, workspace.model)
         write_buffers(self.buffers, workspace.model)
         workspace.model.eval()
-        labels = workspace.test_labels[self.start : self.stop].to(workspace.device)
-        scores = workspace.model(workspace.normalised(workspace.test_images[self.start : self.stop]))
-        hits = (scores.argmax(dim=1) == labels).cpu().numpy()
-        truth = labels.cpu().numpy()
-        classes = workspace.problem.classes
+        rows = slice(self.start, self.stop)
+        outputs, targets = workspace.batch(workspace.test, rows)
+        given, truth = outputs.float().cpu().numpy(), targets.cpu().numpy()
+        by_client = {}
+        if problem.test_clients is not None:
+            owners = problem.test_clients[rows]
+            for client in np.unique(owners[owners >= 0]).tolist():
+                own = owners == client
+                by_client[client] = problem.metrics[0].part(given[own], truth[own])
         return Score(
-            correct=np.bincount(truth[hits], minlength=classes),
-            images=np.bincount(truth, minlength=classes),
-            loss=float(cross_entropy(scores, labels, reduction="sum").double()),
+            loss=float(total(evaluation_of(problem.loss), outputs, targets).double()),
+            samples=self.cost,
+            parts=tuple(metric.part(given, truth) for metric in problem.metrics),
+            by_client=by_client,
         )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """Accuracy and loss of the global model; per client, accuracy on test images mixed like the client's classes."""
+    """Metrics and loss of the global model; per client the first metric, NaN where a client has none.
 
-    accuracy: float
+    A client's is that of the test samples that belong to it; where none do, and the metric is accuracy, that of test
+    samples mixed like the client's classes.
+    """
+
+    metrics: Mapping[str, float]
     loss: float
     by_client: NDArray[np.float64]
 
 
 def shards(problem: Problem, params: Tensor, buffers: Mapping[str, Tensor]) -> Iterator[EvaluationJob]:
     """The jobs that evaluate a global model."""
-    total = len(problem.test_labels)
-    for start in range(0, total, SHARD):
-        yield EvaluationJob(start, min(start + SHARD, total), params, buffers)
+    for start in range(0, len(problem.test), SHARD):
+        yield EvaluationJob(start, min(start + SHARD, len(problem.test)), params, buffers)
 
 
 def summarise(problem: Problem, scores: Sequence[Score]) -> Evaluation:
-    """Sum the shards, in order."""
-    correct = np.sum([score.correct for score in scores], axis=0)
-    images = np.sum([score.images for score in scores], axis=0)
-    # A class without test images says nothing about a client that holds it: its share is spread over the others.
-    shares = problem.label_shares * (images > 0)
-    by_class = correct / images.clip(min=1)
-    weights = shares.sum(axis=1)
-    by_client = np.divide(shares @ by_class, weights, out=np.full(len(shares), np.nan), where=weights > 0)
+    """Put the shards together, in order."""
+    by_metric = zip(problem.metrics, zip(*(score.parts for score in scores), strict=True), strict=True)
     return Evaluation(
-        accuracy=float(correct.sum() / images.sum()),
-        loss=sum(score.loss for score in scores) / float(images.sum()),
-        by_client=by_client,
+        metrics={metric.name: metric.value(parts) for metric, parts in by_metric},
+        loss=sum(score.loss for score in scores) / sum(score.samples for score in scores),
+        by_client=_by_client(problem, scores),
     )
+
+
+def _by_client(problem: Problem, scores: Sequence[Score]) -> NDArray[np.float64]:
+    values = np.full(len(problem.partition), np.nan)
+    if problem.test_clients is not None:
+        for client in range(len(values)):
+            parts = [score.by_client[client] for score in scores if client in score.by_client]
+            if parts:
+                values[client] = problem.metrics[0].value(parts)
+    elif problem.classes is not None and isinstance(problem.metrics[0], Accuracy):
+        correct, samples = np.sum([score.parts[0] for score in scores], axis=0)
+        # A class without test samples says nothing about a client that holds it: its share is spread over the others.
+        counts = problem.class_counts.astype(np.float64)
+        shares = counts / counts.sum(axis=1, keepdims=True).clip(min=1) * (samples > 0)
+        weights = shares.sum(axis=1)
+        np.divide(shares @ (correct / samples.clip(min=1)), weights, out=values, where=weights > 0)
+    return values

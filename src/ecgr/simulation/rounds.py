@@ -16,7 +16,7 @@ from torch import Tensor
 from ecgr.algorithms import Contribution, Population
 from ecgr.component import State
 from ecgr.core.vectors import merge_buffers, read_buffers
-from ecgr.errors import EnvironmentFault, QuorumLost
+from ecgr.errors import DataError, EnvironmentFault, QuorumLost
 from ecgr.simulation.buffers import Forgetting, Server, smallest_variance
 from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
 from ecgr.simulation.diagnostics import client_diagnostics, gradient_jobs, round_diagnostics
@@ -130,19 +130,20 @@ def conclude(
     step = served(problem, snapshot) - served(problem, after)
     after = replace(after, step=step if experiment.run.diagnostics else None)
     evaluation = evaluate(problem, engine, after)
-    row = {
+    row: dict[str, Any] = {
         "round": after.rounds,
-        "accuracy": evaluation.accuracy,
+        **{name: value for name, value in evaluation.metrics.items() if name == "accuracy"},
+        "metrics": dict(evaluation.metrics),
         "loss": evaluation.loss,
         "train_loss": float(np.average([r.train_loss for r in used], weights=[r.examples for r in used])),
-        "worst_client": float(np.nanmin(evaluation.by_client)),
+        "worst_client": worst_client(problem, evaluation),
         "lr": learning_rate(problem, snapshot.rounds),
         "seconds": round(time.perf_counter() - began, 4),
         "examples": sum(r.examples for r in used) * experiment.federation.local_epochs,
         "bytes_up": sum(_bytes(r.contribution.payload) + _bytes(r.buffers) for r in used),
         "bytes_down": sum(_bytes({"params": j.params}) + _bytes(j.buffers) + _bytes(j.server) for j in jobs),
         "step_norm": float(step.norm()),
-        "clients": [*(_client_row(r, evaluation) for r in used)],
+        "clients": [_client_row(r, problem.metrics[0].name, evaluation) for r in used],
         "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
     }
     if experiment.run.diagnostics:
@@ -167,13 +168,28 @@ def participants(problem: Problem, round_index: int) -> list[int]:
 
 
 def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
-    """Score the model that is handed out on the test images."""
+    """Score the model that is handed out on the test samples."""
     scores = []
     for score in engine.map(list(shards(problem, served(problem, snapshot), snapshot.buffers))):
         if isinstance(score, Lost):
             raise EnvironmentFault(f"the evaluation was lost: {score.reason}")
         scores.append(score)
-    return summarise(problem, scores)
+    evaluation = summarise(problem, scores)
+    for name, value in evaluation.metrics.items():
+        if not np.isfinite(value):
+            raise DataError(
+                f"round {snapshot.rounds}: the metric {name} is {value} on the test samples; where training diverged,"
+                " a smaller optimizer.lr helps"
+            )
+    return evaluation
+
+
+def worst_client(problem: Problem, evaluation: Evaluation) -> float | None:
+    """The first metric of the client that fares worst; None where no client has a number of its own."""
+    if np.isnan(evaluation.by_client).all():
+        return None
+    worst = np.nanmin if problem.metrics[0].larger_is_better else np.nanmax
+    return float(worst(evaluation.by_client))
 
 
 def round_jobs(problem: Problem, snapshot: Snapshot) -> list[ClientJob]:
@@ -260,13 +276,13 @@ def _add_diagnostics(row: dict[str, Any], used: Sequence[ClientResult], directio
     row["diagnostics"] = round_diagnostics(vectors, [r.examples for r in used], directions)
 
 
-def _client_row(result: ClientResult, evaluation: Evaluation) -> dict[str, Any]:
+def _client_row(result: ClientResult, metric: str, evaluation: Evaluation) -> dict[str, Any]:
     return {
         "client": result.client,
         "examples": result.examples,
         "steps": result.steps,
         "train_loss": result.train_loss,
-        "accuracy": float(evaluation.by_client[result.client]),
+        metric: float(evaluation.by_client[result.client]),
         "seconds": round(result.seconds, 4),
         **({"store": result.picked_store} if result.picked_store else {}),
         **result.metrics,

@@ -5,21 +5,38 @@ A built-in data set with a model of the table makes one, and so do a person's ow
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
+from hashlib import sha256
 from typing import Any
 
 import numpy as np
 
 from ecgr.errors import ConfigError, DataError
+from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.losses import as_loss
 from ecgr.tasks.materialise import is_map_style, materialise
 from ecgr.tasks.metric_functions import as_metric
 from ecgr.tasks.metrics import Metric
-from ecgr.tasks.samples import Samples, as_array, check_samples
+from ecgr.tasks.samples import Samples, as_array, check_samples, named_arrays
 
-__all__ = ["Samples", "Task"]
+__all__ = ["Samples", "Task", "TaskIdentity"]
+
+MOST_CLASSES = 1000
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
+class TaskIdentity:
+    """What a record says of a task, and what is left of it where its samples have been handed on."""
+
+    name: str
+    sha256: str
+
+    def load(self) -> Dataset:
+        """Not to be had any more."""
+        raise DataError(f"{self.name}: the samples of this task are in the process that made it; give the task itself")
+
+
+@dataclass(frozen=True, eq=False)
 class Task:
     """What is trained; whatever cannot be is refused here, with one line that says what and where.
 
@@ -48,13 +65,15 @@ class Task:
     name: str = "task"
 
     def __post_init__(self) -> None:
-        if not callable(self.model):
+        if not callable(self.model) and not isinstance(self.model, str):
             raise ConfigError(
                 f"model: {type(self.model).__name__} cannot be called; give a function that makes a model"
             )
         train, test = _samples("train", self.train), _samples("test", self.test)
         clients = self.clients
-        if clients is not None and not isinstance(clients, int):
+        if isinstance(clients, int):
+            _check_count(clients)
+        elif clients is not None:
             clients = as_array(clients).astype(np.str_)
             train = replace(train, groups=_checked_ids(clients, len(train)))
         for name, value in {
@@ -71,6 +90,61 @@ class Task:
         """The metric that decides."""
         first: Metric = next(iter(self.metrics.values()))
         return first
+
+    @cached_property
+    def identity(self) -> TaskIdentity:
+        """Its name and a hash of all its arrays."""
+        digest = sha256()
+        for samples in (self.train, self.test):
+            arrays = [*named_arrays(samples.inputs), ("targets", samples.targets)]
+            arrays += [] if samples.groups is None else [("groups", samples.groups)]
+            for name, array in arrays:
+                digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+                digest.update(np.ascontiguousarray(array).data if array.size else b"")
+        return TaskIdentity(self.name, digest.hexdigest())
+
+    @property
+    def partition_section(self) -> dict[str, Any]:
+        """What the task says about its clients, as a section of a config."""
+        if self.clients is None:
+            return {}
+        if not isinstance(self.clients, int):
+            return {"name": "groups", "min_batches": 0}
+        return {"clients": self.clients, **({} if self.partition is None else {"name": self.partition})}
+
+    def load(self) -> Dataset:
+        """The task as a data set, its loss and metrics included."""
+        classes = np.unique(self.train.targets) if self.train.targets.dtype.kind in "biu" else np.empty(0)
+        whole = self.train.targets.ndim == 1 and 2 <= len(classes) <= MOST_CLASSES
+        return Dataset(
+            self.train,
+            self.test,
+            _shape(self.train),
+            loss=self.loss,
+            metrics=tuple(self.metrics.values()),
+            classes=tuple(str(i) for i in range(int(classes.max()) + 1)) if whole and classes.min() == 0 else (),
+            files={"task": self.identity.sha256},
+        )
+
+
+def _shape(train: Samples) -> dict[str, int]:
+    """What a model of the table would have to know, as far as one array tells."""
+    inputs, targets, shape = train.inputs, train.targets, {}
+    if isinstance(inputs, np.ndarray):
+        if inputs.ndim == 2 and inputs.dtype.kind == "f":
+            shape["features"] = inputs.shape[1]
+        elif inputs.ndim == 2:
+            shape |= {"vocabulary": int(inputs.max()) + 1, "length": inputs.shape[1]}
+        elif inputs.ndim == 4:
+            shape["channels"] = inputs.shape[1]
+    if targets.ndim == 1 and targets.dtype.kind in "iu":
+        return {**shape, "classes": int(targets.max()) + 1}
+    return {**shape, "outputs": int(np.prod(targets.shape[1:]))}
+
+
+def _check_count(clients: int) -> None:
+    if clients < 2:
+        raise ConfigError(f"clients: {clients} does not fit; a federation needs two clients or more")
 
 
 def _samples(where: str, given: Any) -> Samples:

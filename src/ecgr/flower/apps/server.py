@@ -27,8 +27,9 @@ from ecgr.runs.record import to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Outcome, Replies, Snapshot, conclude, participants, round_jobs
-from ecgr.simulation.workspace import Problem, prepare
+from ecgr.simulation.workspace import Problem
 
 log = logging.getLogger("ecgr.flower")
 

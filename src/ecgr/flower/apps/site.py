@@ -22,7 +22,8 @@ from ecgr.flower.apps.sitestate import SiteState
 from ecgr.flower.apps.wire import NEVER, SITE, Order, reply_records
 from ecgr.simulation.engines import Engine, SerialEngine
 from ecgr.simulation.engines.pool import Lost
-from ecgr.simulation.workspace import Problem, prepare
+from ecgr.simulation.prepare import prepare
+from ecgr.simulation.workspace import Problem
 
 ERROR_BASE = 100
 """Our codes in a Flower error: this plus the exit code that the error has on the command line."""

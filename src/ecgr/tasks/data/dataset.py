@@ -12,6 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.errors import ConfigError, DataError
+from ecgr.tasks.losses import Loss
+from ecgr.tasks.metrics import Metric
 from ecgr.tasks.samples import Samples, check_samples
 
 Images = NDArray[np.uint8]
@@ -53,8 +55,8 @@ class Dataset:
     Attributes:
         shape: what a model for them must know: ``{"channels": 1, "classes": 10}`` of images, ``{"features": 13,
             "outputs": 1}`` of tables, ``{"vocabulary": 65, "classes": 65, "length": 80}`` of text.
-        loss: the loss of `ecgr.tasks.losses.LOSSES` that goes with its targets.
-        metrics: the metrics of `ecgr.tasks.metrics.METRICS` to judge by; the first one decides.
+        loss: the loss that goes with its targets, by its name in `ecgr.tasks.losses.LOSSES` or itself.
+        metrics: what to judge by, names in `ecgr.tasks.metrics.METRICS` or metrics themselves; the first one decides.
         classes: class names, where targets are classes: label i is ``classes[i]``.
         mean: per channel, of images scaled to [0, 1]: a batch of uint8 images is normalised by
             ``(x / 255 - mean) / std``; empty where inputs are used as they are.
@@ -66,8 +68,8 @@ class Dataset:
     train: Samples
     test: Samples
     shape: Mapping[str, int]
-    loss: str = "cross_entropy"
-    metrics: tuple[str, ...] = ("accuracy",)
+    loss: str | Loss = "cross_entropy"
+    metrics: tuple[str | Metric, ...] = ("accuracy",)
     classes: tuple[str, ...] = ()
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()

@@ -1,0 +1,140 @@
+"""Objects in the place of names: somebody's own regulator, algorithm, model, loss or task in an experiment.
+
+A record says what they are by their class and fields, and by a hash of their source, so that a run is never gone on
+with, or counted as done, after its code changed.
+"""
+
+import inspect
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from hashlib import sha256
+from typing import Any, cast
+
+from ecgr.algorithms import Defaults, Entry
+from ecgr.component import Module
+from ecgr.errors import ConfigError
+from ecgr.tables import Table
+
+
+def description(table: Table[Any], part: Any) -> dict[str, Any]:
+    """How a record and a config name a part of an experiment: an entry of a table, or somebody's own."""
+    name = table.name_of(part)
+    return {"name": name, **plain_fields(part)} if name is not None else own_description(part)
+
+
+def own_description(part: Any) -> dict[str, Any]:
+    """Class, fields and a hash of the source of an object that is in no table."""
+    part = getattr(part, "function", getattr(part, "inner", part))  # somebody's own in our clothes
+    kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
+    return {"name": f"{kind.__module__}.{kind.__qualname__}", **plain_fields(part), "source_sha256": source_hash(kind)}
+
+
+def plain_fields(part: Any) -> dict[str, Any]:
+    """An object's fields as values that JSON can hold."""
+    if is_dataclass(part) and not isinstance(part, type):
+        return {field.name: plain(getattr(part, field.name)) for field in fields(part) if field.init}
+    return {name: plain(value) for name, value in getattr(part, "__dict__", {}).items() if not inspect.isroutine(part)}
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold; what it cannot is named, or hashed where it is an array."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"name": f"{type(value).__module__}.{type(value).__qualname__}", **plain_fields(value)}
+    if hasattr(value, "__array__"):
+        import numpy as np  # only for arrays
+
+        return sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+    return own_description(value)["name"] if callable(value) else repr(value)
+
+
+def source_hash(part: Any) -> str | None:
+    """A short hash of an object's source; None where Python cannot find it."""
+    try:
+        return sha256(inspect.getsource(part).encode()).hexdigest()[:16]
+    except (OSError, TypeError):
+        code = getattr(part, "__code__", None)
+        return None if code is None else sha256(code.co_code + repr(code.co_consts).encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True)
+class OwnModel:
+    """A model that is in no table: a function that makes one, or a module to start from, and how records describe it.
+
+    A function may ask for what the data's shape says (``channels``, ``classes``, …) by the names of its arguments.
+    """
+
+    make: Any
+    described: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, given: Any) -> "OwnModel":
+        """From whatever can be called for a model."""
+        if isinstance(given, partial):
+            arguments = {"arguments": plain([*given.args, dict(given.keywords)])}
+            return cls(given, {**own_description(given.func), **arguments})
+        if hasattr(given, "state_dict") and not isinstance(given, type):
+            kind, digest = type(given), sha256()
+            for name, tensor in given.state_dict().items():
+                digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
+            return cls(given, {"name": f"{kind.__module__}.{kind.__qualname__}", "weights_sha256": digest.hexdigest()})
+        return cls(given, own_description(given))
+
+    def build(self, shape: Mapping[str, int]) -> Module:
+        """A fresh module; torch's generator decides its weights, unless a module is given as it is."""
+        if hasattr(self.make, "state_dict") and not isinstance(self.make, type):
+            given: Module = deepcopy(self.make)
+            return given
+        wanted = inspect.signature(self.make).parameters
+        missing = [name for name, each in wanted.items() if _must_be_given(each) and name not in shape]
+        if missing:
+            known = ", ".join(sorted(shape)) or "nothing"
+            raise ConfigError(f"model: wants {', '.join(missing)}, and the data say {known}; give it a default")
+        made: Module = self.make(**{name: value for name, value in shape.items() if name in wanted})
+        return made
+
+
+def _must_be_given(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind not in {
+        parameter.VAR_KEYWORD,
+        parameter.VAR_POSITIONAL,
+    }
+
+
+class Completed:
+    """Somebody's algorithm with what it does not say itself done as by default: nothing corrected or remembered."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner if hasattr(self.inner, name) else DEFAULTS, name)
+
+    def __reduce__(self) -> Any:
+        return Completed, (self.inner,)
+
+
+DEFAULTS = Defaults()
+
+
+def completed(algorithm: Any) -> Entry:
+    """An algorithm with all that the training loop asks of one."""
+    wanted = [name for name in vars(Defaults) if not name.startswith("_")]
+    whole = hasattr(algorithm, "parts") or all(hasattr(algorithm, name) for name in wanted)
+    return cast("Entry", algorithm if whole else Completed(algorithm))
+
+
+def is_algorithm(given: Any) -> bool:
+    """Whether an object says at least one thing that an algorithm can say."""
+    return any(hasattr(given, name) for name in (*vars(Defaults), "aggregate", "parts") if not name.startswith("_"))

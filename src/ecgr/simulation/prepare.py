@@ -1,0 +1,181 @@
+"""From an experiment and its data to a problem that can be trained, or one line that says why it cannot.
+
+Everything is tried once, before anything is written or any process started: the model is built and given two samples,
+the loss and the metrics are computed on what it gives.
+"""
+
+from collections.abc import Sequence
+from copy import deepcopy
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ecgr.errors import ConfigError, DataError, EcgrError
+from ecgr.experiment.config import Experiment
+from ecgr.experiment.dealing import chosen_share, deal
+from ecgr.simulation.arrays import Held
+from ecgr.simulation.feed import Feed
+from ecgr.simulation.workspace import Problem, batch_sizes
+from ecgr.streams import stream, torch_seed
+from ecgr.tasks.data import Dataset
+from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of
+from ecgr.tasks.metric_functions import as_metric
+from ecgr.tasks.metrics import Array, Metric, are_class_scores
+from ecgr.tasks.partitioners import Partition
+
+
+def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Problem:
+    """Take the experiment's share of ``dataset``, deal it out, and refuse what could not be trained."""
+    dataset = chosen_share(experiment, dataset)
+    model = build_model(experiment, dataset)
+    loss = experiment.loss or as_loss(dataset.loss)
+    metrics = tuple(as_metric(metric) for metric in experiment.data.metrics or dataset.metrics)
+    train, test = Held.of(dataset.train), Held.of(dataset.test)
+    outputs = _trial_outputs(model, dataset, test)
+    _check_loss(loss, dataset, outputs)
+    _check_metrics(metrics, dataset.test.targets, outputs)
+    partition = deal(experiment, dataset)
+    problem = Problem(
+        experiment=experiment.without_data(),
+        model=model,
+        loss=loss,
+        metrics=metrics,
+        train=train,
+        test=test,
+        classes=_classes(dataset, outputs),
+        mean=dataset.mean,
+        std=dataset.std,
+        partition=partition,
+        test_clients=_test_clients(dataset, partition),
+        device=_checked_device(device),
+    )
+    _check_single_sample_batches(problem)
+    return problem
+
+
+def build_model(experiment: Experiment, dataset: Dataset) -> nn.Module:
+    """The experiment's model with the weights of its seed; torch's global generator is left as it was."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(torch_seed(experiment.run.seed, "weights"))
+        try:
+            model = experiment.model.build(dataset.shape)
+        except EcgrError:
+            raise
+        except Exception as error:
+            raise ConfigError(f"model: cannot be made ({_line(error)})") from None
+    if not isinstance(model, nn.Module):
+        raise ConfigError(f"model: gives a {type(model).__name__}; give a function that makes a torch.nn.Module")
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise ConfigError("model: has no trainable parameter, so there is nothing to train")
+    return model
+
+
+def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held) -> Tensor:
+    """What the model gives for the first two test samples."""
+    feed, rows = Feed(deepcopy(model).eval(), dataset.mean, dataset.std), slice(0, 2)
+    try:
+        with torch.no_grad(), torch.random.fork_rng(devices=[]):
+            outputs = feed.outputs(test.open().inputs, rows)
+    except Exception as error:
+        raise ConfigError(f"model: {type(model).__name__} cannot take the test samples ({_line(error)})") from None
+    if outputs.ndim == 0 or len(outputs) != len(test.targets[rows]):
+        raise ConfigError(
+            f"model: {type(model).__name__} gives outputs of shape {tuple(outputs.shape)} for two samples;"
+            " the samples come first"
+        )
+    return outputs.float()
+
+
+def _check_loss(loss: Loss, dataset: Dataset, outputs: Tensor) -> None:
+    for where, samples in (("train", dataset.train), ("test", dataset.test)):
+        check_targets(loss, where, samples.targets, tuple(outputs.shape[1:]))
+    targets = torch.from_numpy(dataset.test.targets[:2].copy())
+    try:
+        with torch.no_grad():
+            value = evaluation_of(loss)(outputs, targets)
+    except Exception as error:
+        raise ConfigError(
+            f"loss: cannot take outputs {tuple(outputs.shape)} with targets {tuple(targets.shape)} of"
+            f" {targets.dtype} ({_line(error)})"
+        ) from None
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise ConfigError(f"loss: gives {shape}, not one number; give the mean over the samples")
+
+
+def _check_metrics(metrics: Sequence[Metric], targets: Array, outputs: Tensor) -> None:
+    """A metric must have a value on these targets, whatever the model: tried with random outputs."""
+    drawn = stream(0, "trial").normal(size=(len(targets), *outputs.shape[1:])).astype(np.float32)
+    for metric in metrics:
+        try:
+            value = metric.value([metric.part(drawn, targets)])
+        except Exception as error:
+            raise ConfigError(
+                f"metrics: {metric.name} cannot be computed on the {len(targets):,} test targets ({_line(error)})"
+            ) from None
+        if not np.isfinite(value):
+            raise DataError(
+                f"metrics: {metric.name} is {value} on the {len(targets):,} test targets, whatever a model gives;"
+                " choose another metric or other test samples"
+            )
+
+
+def _classes(dataset: Dataset, outputs: Tensor) -> int | None:
+    """How many classes the targets have; None where they are something else."""
+    targets = dataset.test.targets
+    if targets.ndim == 1 and targets.dtype.kind in "biu" and are_class_scores(outputs.numpy(), targets[:2]):
+        return int(outputs.shape[1])
+    one_each = targets.size == len(targets) and outputs.numel() == len(outputs)
+    binary = one_each and all(np.isin(half.targets, (0, 1)).all() for half in (dataset.train, dataset.test))
+    return 2 if binary else None
+
+
+def _test_clients(dataset: Dataset, partition: Partition) -> NDArray[np.int64] | None:
+    """The client whose training samples come from the same group as a test sample, where groups are whole."""
+    groups, of_test = dataset.train.groups, dataset.test.groups
+    if groups is None or of_test is None:
+        return None
+    owner: dict[str, int] = {}
+    for client, indices in enumerate(partition):
+        for name in np.unique(groups[indices]).tolist():
+            if owner.setdefault(name, client) != client:
+                return None
+    clients = np.array([owner.get(name, -1) for name in of_test.tolist()], dtype=np.int64)
+    return clients if (clients >= 0).any() else None
+
+
+def _checked_device(device: str) -> str:
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device: {device!r} cannot be used here ({_line(error)}); `cpu` always can") from None
+    return device
+
+
+def _check_single_sample_batches(problem: Problem) -> None:
+    """A last batch of one sample breaks BatchNorm where one value per channel is left; find out before training."""
+    federation = problem.experiment.federation
+    sizes = problem.partition.sizes()
+    lonely = [
+        client for client, n in enumerate(sizes) if 1 in batch_sizes(n, federation.batch_size, federation.last_batch)
+    ]
+    if not lonely:
+        return
+    feed = Feed(deepcopy(problem.model).train(), problem.mean, problem.std)
+    try:
+        with torch.random.fork_rng(devices=[]):
+            feed.outputs(problem.test.open().inputs, slice(0, 1))
+    except ValueError as error:
+        advice = (
+            'set federation.last_batch = "merge" or "drop"' if sizes[lonely[0]] > 1 else "raise partition.min_batches"
+        )
+        raise ConfigError(
+            f"federation.batch_size: client {lonely[0]} ({sizes[lonely[0]]} samples) would end on a batch of one,"
+            f" which this model's BatchNorm cannot take ({error}); {advice}"
+        ) from None
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
