@@ -172,8 +172,8 @@ class TestSentence:
         assert details(comparison.pairs[0]) == (
             "mean accuracy of the last two rounds, larger is better, 46.03 % against 45.00 %, difference +1.03,"
             " 95 % CI +0.89 to +1.17, 10 seeds, p = 0.00977 after Holm over 5;"
-            " not converged: more rounds or a larger lr first (fedavg and fedavg+ecgr still getting better at the"
-            " end); only 2 rounds: what counts is the mean accuracy of the last two rounds."
+            " not converged: more rounds or a larger lr first (both curves improve to the end);"
+            " only 2 rounds: what counts is the mean accuracy of the last two rounds."
         )
 
     def test_below_and_why(self) -> None:

@@ -151,8 +151,9 @@ def missing_factors(pairs: Iterable[Pair], curves: Sequence[LengthCurve] = ()) -
     splits = [pair.split for pair in pairs if pair.split is not None]
     if not known:
         ratios = [split.ratio for split in splits if split.ratio]
-        low = max((factor for factor in FACTORS if factor <= min(ratios, default=1) / SPARE), default=FACTORS[0])
-        high = min((factor for factor in FACTORS if factor >= max(ratios, default=1) * SPARE), default=FACTORS[-1])
+        shortest, longest = min([1.0, *ratios]) / SPARE, max([1.0, *ratios]) * SPARE
+        low = max((factor for factor in FACTORS if factor <= shortest), default=FACTORS[0])
+        high = min((factor for factor in FACTORS if factor >= longest), default=FACTORS[-1])
         return tuple(factor for factor in FACTORS if low <= factor <= high)
     short = min((split.outside[0] for split in splits), default=1.0)
     far = max((split.outside[1] for split in splits), default=1.0)

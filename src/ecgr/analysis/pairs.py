@@ -93,9 +93,10 @@ class Pair:
     """One method against its baseline, under one setting.
 
     ``algorithm`` and ``regulator`` are those of the method; ``baseline`` is what was asked for as such (a regulator,
-    or a method); ``method`` and ``baseline_method`` name both sides in full. ``margin`` is what counts as no
-    difference; ``rising`` names the methods whose curves still get better at the end; ``split`` is the cause behind
-    ``cause`` where step lengths were measured; ``rounds`` is how many each run has, of which the last five decide.
+    or a method); ``method`` and ``baseline_method`` name both sides in full. ``remarks`` are what a reader of the
+    verdict should also know; ``margin`` is what counts as no difference; ``chance`` what a constant guess reaches, and
+    ``at_chance`` whether both sides do no better; ``rising`` names the methods whose curves still get better at the
+    end; ``rounds`` is how many each run has, of which the last five decide; ``split`` is what is behind ``cause``.
     """
 
     setting: str
@@ -108,7 +109,7 @@ class Pair:
     estimates: Mapping[str, Estimate]
     seeds_needed: int | None = None
     verdict: Verdict = "not decided"
-    note: str = ""
+    remarks: tuple[str, ...] = ()
     method: str = ""
     baseline_method: str = ""
     metric: Quantity = ACCURACY
@@ -125,6 +126,11 @@ class Pair:
     def primary(self) -> Estimate:
         """The estimate that decides."""
         return self.estimates[PRIMARY]
+
+    @property
+    def note(self) -> str:
+        """What the verdict's reader should also know."""
+        return "; ".join(self.remarks)
 
     @property
     def exploratory(self) -> bool:
@@ -218,13 +224,13 @@ def correct(pairs: Sequence[Pair]) -> list[Pair]:
 def still_rising(runs: Sequence[RunSummary], margin: float | None) -> bool:
     """Whether curves still get better at the end: the last fifth of the rounds is beyond the fifth before it.
 
-    By more than the margin of equivalence, and by more than two standard errors over the seeds.
+    By more than the margin of equivalence, and by more than three standard errors over the seeds.
 
     >>> curve = [RunSummary("fedavg", "none", seed, tuple(r / 20 for r in range(20))) for seed in (0, 1)]
     >>> still_rising(curve, 0.005), still_rising([RunSummary("fedavg", "none", 0, (0.1, 0.9) + (0.9,) * 18)], 0.005)
     (True, False)
     """
-    fifth = max(1, runs[0].rounds // 5)
+    fifth = max(1, min(runs[0].rounds // 2, max(2, runs[0].rounds // 5)))
     gains = []
     for run in runs:
         end, before = run.values[-fifth:], run.values[-2 * fifth : -fifth]
@@ -233,7 +239,7 @@ def still_rising(runs: Sequence[RunSummary], margin: float | None) -> bool:
         gains.append(run.metric.gain(_mean(end) - _mean(before)))
     mean = fmean(gains)
     error = (sum((gain - mean) ** 2 for gain in gains) / (len(gains) - 1) / len(gains)) ** 0.5 if len(gains) > 1 else 0
-    return mean > max(2 * error, margin or 0.0)
+    return mean > max(3 * error, margin or 0.0)
 
 
 def _mean(values: Sequence[float | None]) -> float:

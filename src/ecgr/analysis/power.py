@@ -1,7 +1,8 @@
 """What a number of seeds and rows can show at all, said before anything is run."""
 
 from dataclasses import dataclass
-from math import isinf
+from math import ceil
+from statistics import NormalDist
 
 from ecgr.analysis.statistics import pairs_needed, sign_flip_floor, t_test_power
 
@@ -39,10 +40,11 @@ class Power:
         if not self.decides:
             return (
                 f"{design} cannot decide: p after Holm cannot fall below {min(1.0, self.smallest_p):.2g};"
-                f" {self.least_seeds} seeds are the least, 10 are better."
+                f" {self.least_seeds} seeds are the least{', 10 are better' if self.least_seeds < 10 else ''}."
             )
         effect = (
-            f"an effect of {self.detectable:.1f} times the seed-to-seed spread is found in {100 * POWER:.0f} % of cases"
+            f"an effect of {ceil(10 * self.detectable) / 10:g} times the seed-to-seed spread is found in about"
+            f" {100 * POWER:.0f} % of cases"
             if self.detectable is not None
             else "only an effect far beyond the seed-to-seed spread is found"
         )
@@ -55,8 +57,8 @@ def power_of_design(seeds: int, rows: int, alpha: float = ALPHA, power: float = 
     """What ``seeds`` paired seeds and ``rows`` comparisons in one Holm family can show.
 
     >>> print(power_of_design(seeds=10, rows=4).sentence)
-    10 seeds and 4 comparisons can decide: an effect of 1.3 times the seed-to-seed spread is found in 80 % of cases, a
-    much smaller one likely not (p after Holm from 0.0078).
+    10 seeds and 4 comparisons can decide: an effect of 1.3 times the seed-to-seed spread is found in about 80 % of
+    cases, a much smaller one likely not (p after Holm from 0.0078).
     >>> print(power_of_design(seeds=5, rows=1).sentence)
     5 seeds and 1 comparison cannot decide: p after Holm cannot fall below 0.062; 6 seeds are the least, 10 are better.
     """
@@ -92,15 +94,25 @@ def seeds_for_effect(dz: float | None, rows: int, alpha: float = ALPHA, power: f
 
 
 def _detectable(seeds: int, alpha: float, power: float) -> float | None:
-    """The effect at which the paired t test at this level has this power; the sign-flip test is close to it."""
+    """The effect that is found with this power at this level: by the interval, and by the sign flips.
+
+    The sign-flip test is close to the t test but where only one pattern of signs is rare enough: then all differences
+    must agree in sign.
+    """
+
+    def chance(effect: float) -> float:
+        if 2 * sign_flip_floor(seeds) <= alpha:
+            return t_test_power(seeds, effect, alpha)
+        return min(t_test_power(seeds, effect, alpha), NormalDist().cdf(effect) ** seeds)
+
     low, high = 0.0, 1.0
-    while t_test_power(seeds, high, alpha) < power:
+    while chance(high) < power:
         low, high = high, 2 * high
-        if high > LARGEST or isinf(high):
+        if high > LARGEST:
             return None
     while high - low > 1e-4:
         middle = (low + high) / 2
-        low, high = (low, middle) if t_test_power(seeds, middle, alpha) >= power else (middle, high)
+        low, high = (low, middle) if chance(middle) >= power else (middle, high)
     return high
 
 

@@ -15,9 +15,9 @@ from ecgr.analysis.power import ALPHA, least_seeds, seeds_for_effect
 def give_verdict(pair: Pair) -> Pair:
     """The pair with its verdict, the seeds that would decide, and a note."""
     verdict = "not trained yet" if pair.at_chance else judge(pair.primary, pair.metric.larger_is_better)
-    remarks = [*_remarks(pair, verdict), *_omissions(pair.left_out)]
+    remarks = (*_remarks(pair, verdict), *_omissions(pair.left_out))
     needed = seeds_for_effect(pair.primary.dz, pair.family)
-    return replace(pair, verdict=verdict, note="; ".join(remarks), seeds_needed=needed)
+    return replace(pair, verdict=verdict, remarks=remarks, seeds_needed=needed)
 
 
 def judge(estimate: Estimate, larger_is_better: bool = True) -> Verdict:
@@ -57,8 +57,8 @@ def _remarks(pair: Pair, verdict: Verdict) -> Iterator[str]:
             yield f"smaller than {pair.metric.amount(pair.margin)}"
     elif verdict == "too few seeds":
         yield (
-            f"{count} seeds cannot show anything among {_pairs(pair.family)}, p after Holm being {estimate.p_least:.3g}"
-            f" at best; at least {least_seeds(pair.family)} are needed"
+            f"{count} seeds cannot show anything among {_pairs(pair.family)}: p after Holm is {estimate.p_least:.3g} at"
+            f" best, and at least {least_seeds(pair.family)} are needed"
         )
     elif verdict == "not decided" and estimate.identical:
         yield "identical in every seed, to the bit: what sets the methods apart had no effect"
@@ -67,8 +67,8 @@ def _remarks(pair: Pair, verdict: Verdict) -> Iterator[str]:
     elif verdict == "not decided" and _below_alpha(estimate.p_holm):
         yield f"p = {estimate.p_holm:.3g} after Holm, but the interval includes zero"
     if pair.rising:
-        rising = " and ".join(pair.rising)
-        yield f"not converged: more rounds or a larger lr first ({rising} still getting better at the end)"
+        curves = "both curves improve" if len(pair.rising) > 1 else f"{pair.rising[0]} improves"
+        yield f"not converged: more rounds or a larger lr first ({curves} to the end)"
     if pair.rounds < LAST:
         yield f"only {pair.rounds} {'round' if pair.rounds == 1 else 'rounds'}: what counts is the {pair.description}"
     if 1 < count < HEADLINE_PAIRS:

@@ -6,7 +6,7 @@ JSON and CSV keep shares as shares of one, as the records do; what people read i
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from rich import box
@@ -19,6 +19,7 @@ from ecgr.analysis.metrics import METRICS, PRIMARY
 from ecgr.analysis.pairs import Part, Split
 from ecgr.analysis.power import ALPHA, POWER
 from ecgr.analysis.quantities import ACCURACY, MARGIN, Quantity
+from ecgr.report.picture import STYLES
 from ecgr.report.sentences import answer, best_first, details, sentence
 
 CSV_COLUMNS = (
@@ -27,13 +28,6 @@ CSV_COLUMNS = (
     *("p", "p_holm", "effect_size", "p_equivalent", "differences", "seeds_needed", "verdict", "note"),
     *("cause", "method", "baseline_method", "quantity", "larger_is_better", "path_ratio"),
 )
-STYLES: Mapping[str, str] = {
-    "better": "green",
-    "worse": "red",
-    "equivalent": "cyan",
-    "too few seeds": "yellow",
-    "not trained yet": "yellow",
-}
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
@@ -116,8 +110,7 @@ def to_table(comparison: Comparison) -> Table:
     for pair in ordered:
         verdict = Text(pair.verdict + (f"\nby {pair.cause}" if pair.cause else ""), STYLES.get(pair.verdict, ""))
         table.add_row(_label(comparison, pair, "\n"), *_numbers(pair), verdict)
-    notes = (f"{_label(comparison, pair, ' ')}: {pair.note}" for pair in ordered if pair.note)
-    table.caption = Text("\n".join(notes))
+    table.caption = Text("\n".join(_notes(comparison, ordered)))
     table.caption_justify = "left"
     return table
 
@@ -259,6 +252,16 @@ def _label(comparison: Comparison, pair: Pair, separator: str) -> Text:
     """Name the pair, and the setting where there are several; as plain text, whatever the names hold."""
     several = len({pair.setting for pair in comparison.pairs}) > 1
     return Text(f"{pair.setting}{separator}{pair.method}" if several and pair.setting else pair.method)
+
+
+def _notes(comparison: Comparison, pairs: Sequence[Pair]) -> Iterable[str]:
+    """What should also be known, each once, with the pairs that it is about."""
+    about: dict[str, list[str]] = {}
+    for pair in pairs:
+        for remark in pair.remarks:
+            about.setdefault(remark, []).append(str(_label(comparison, pair, " ")))
+    for remark, names in about.items():
+        yield f"{'all' if 1 < len(names) == len(pairs) else ', '.join(names)}: {remark}"
 
 
 def _numbers(pair: Pair) -> Sequence[str]:
