@@ -295,11 +295,5 @@ def test_cosine_by_hand() -> None:
 
 
 def test_a_growing_schedule_has_an_answer_for_the_last_of_many_rounds() -> None:
-    """Ten to the 999th is no float: infinity, or a refusal that names the key, but not a bare OverflowError."""
-    schedule = SCHEDULES["step"](every=1, factor=10.0)
-    try:
-        factor = schedule.factor_at(999, 1000)
-    except ConfigError as error:
-        assert "schedule" in str(error)
-    else:
-        assert factor > 1e300
+    """Ten to the 999th is no float: infinity, and not a bare OverflowError."""
+    assert SCHEDULES["step"](every=1, factor=10.0).factor_at(999, 1000) == float("inf")

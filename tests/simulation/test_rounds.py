@@ -205,8 +205,8 @@ def test_finite_updates_whose_aggregate_overflows_are_refused() -> None:
         play_round(problem, Watching(problem, calm), fast)
 
 
-@pytest.mark.parametrize("name", ["fedadam", "fedyogi", "scaffold"])
-def test_the_servers_own_state_stays_finite_or_the_run_stops(name: str) -> None:
+@pytest.mark.parametrize("name", ["fedadam", "fedyogi"])
+def test_a_server_state_that_overflows_stops_the_run(name: str) -> None:
     """Finite updates of 1e25 square to infinity in float32: such a second moment would freeze the server for good."""
     problem = task(name)
     snapshot = start(problem)
@@ -215,12 +215,8 @@ def test_the_servers_own_state_stays_finite_or_the_run_stops(name: str) -> None:
         payload = {k: torch.full_like(v, 1e25) for k, v in result.contribution.payload.items()}
         return replace(result, contribution=replace(result.contribution, payload=payload))
 
-    try:
-        outcome = play_round(problem, Watching(problem, huge), snapshot)
-    except QuorumLost as error:
-        assert "round 1" in str(error)
-    else:
-        assert all(torch.isfinite(t).all() for t in outcome.snapshot.server.values())
+    with pytest.raises(QuorumLost, match="round 1: the aggregate of finite updates is not finite"):
+        play_round(problem, Watching(problem, huge), snapshot)
 
 
 def test_a_finite_result_is_not_refused() -> None:
