@@ -41,14 +41,14 @@ def rows(quick: bool) -> Iterator[Row]:
         if quick and model == "cnn":
             continue
         try:
-            sets = list(recorded(preset, changes, *STEPS[model]))
+            sets = list(training_steps(preset, changes, *STEPS[model]))
         except EcgrError as error:
             for store, limits in bounds.items():
                 for what, limit in zip(("kept steps in common", "cosine of the update"), limits, strict=True):
                     yield not_measured(f"fidelity: {what}, {store}, {model}", limit, "at least", str(error))
             continue
         for store, (same, direction) in bounds.items():
-            found = [compared(STORES[store], steps) for steps in sets]
+            found = [agreement(STORES[store], steps) for steps in sets]
             common = sum(f[0] * (len(steps) // 2) for f, steps in zip(found, sets, strict=True))
             kept = sum(len(steps) // 2 for steps in sets)
             note = f"{kept} kept steps of {len(sets)} clients, T = {min(map(len, sets))} to {max(map(len, sets))}"
@@ -58,7 +58,7 @@ def rows(quick: bool) -> Iterator[Row]:
             )
 
 
-def recorded(preset: str, changes: dict[str, object], least: int, most: int, count: int) -> Iterator[DenseStore]:
+def training_steps(preset: str, changes: dict[str, object], least: int, most: int, count: int) -> Iterator[DenseStore]:
     """The steps of some clients of a paper's experiment, each going on from the model of the one before."""
     experiment = load(preset, changes)
     workspace = Workspace(prepare(experiment, experiment.source.load()))
@@ -92,7 +92,7 @@ def kept_stores() -> Iterator[list[Store]]:
         Recorder._new_store = original  # type: ignore[method-assign]
 
 
-def compared(make: Kind, truth: DenseStore) -> tuple[float, float]:
+def agreement(make: Kind, truth: DenseStore) -> tuple[float, float]:
     """Overlap and cosine of ECGR on a store against ECGR on the steps themselves."""
 
     def each() -> Iterator[Tensor]:

@@ -22,10 +22,10 @@ def rows(quick: bool) -> Iterator[Row]:
             yield not_measured(_name(clients, samples), limit, "at least", f"no flwr[simulation]: {error}")
         return
     for (clients, samples), limit in cases.items():
-        yield from _compared(python, clients, samples, limit)
+        yield from _comparison(python, clients, samples, limit)
 
 
-def _compared(python: str, clients: int, samples: int, limit: float) -> Iterator[Row]:
+def _comparison(python: str, clients: int, samples: int, limit: float) -> Iterator[Row]:
     """Both Flower clients against ours, which is measured before and after the first of them."""
     name = _name(clients, samples)
     try:

@@ -9,7 +9,7 @@ from torch import Tensor
 from benchmarks.explicit_search import explicit_search
 from benchmarks.rows import Row, at_least, at_most, interleaved, median_ratio, shown
 from benchmarks.selection_probe import probe
-from benchmarks.steps import recorded, steps_like_training
+from benchmarks.steps import hold, steps_like_training
 from ecgr.core.regulators import herd
 from ecgr.core.stores import DenseStore
 
@@ -21,7 +21,7 @@ def rows(quick: bool) -> Iterator[Row]:
         if quick and d > 100_000:
             continue
         steps = steps_like_training(T, d)
-        store = recorded(steps)
+        store = hold(steps)
         kept: dict[str, list[int]] = {}
 
         def ours(store: DenseStore = store, T: int = T, kept: dict[str, list[int]] = kept) -> None:

@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.explicit_search import explicit_search
 from benchmarks.rows import ROOT, environment, seconds
-from benchmarks.steps import recorded, steps_like_training
+from benchmarks.steps import hold, steps_like_training
 from ecgr.core.regulators import herd
 
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**40), "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": "0"}
@@ -33,7 +33,7 @@ def probe(T: int, d: int) -> tuple[float, float]:
 def main(T: int, d: int) -> None:
     torch.set_num_threads(1)
     steps = steps_like_training(T, d)
-    store = recorded(steps)
+    store = hold(steps)
     explicit = [seconds(lambda: explicit_search(steps, T // 2)) for _ in range(3)][1:]  # the first one gets the memory
     ours = [seconds(lambda: herd(store.gram(), T // 2)) for _ in range(6)][1:]
     sys.stdout.write(json.dumps([statistics.median(explicit), statistics.median(ours)]) + os.linesep)

@@ -16,7 +16,7 @@ def steps_like_training(T: int, d: int, seed: int = 0) -> Tensor:
     return rows.add_(fading[:, None] * drift).mul_(1e-3 * lengths[:, None])
 
 
-def recorded(steps: Tensor) -> DenseStore:
+def hold(steps: Tensor) -> DenseStore:
     store = DenseStore(steps.shape[1], steps=len(steps))
     for row in steps:
         store.append(row)

@@ -67,7 +67,7 @@ def test_without_ray_the_comparison_is_not_measured_and_says_why(monkeypatch: py
 def test_the_explicit_search_keeps_what_herding_keeps() -> None:
     selection, explicit, made = _module("selection"), _module("explicit_search"), _module("steps")
     steps = made.steps_like_training(24, 300)
-    store = made.recorded(steps)
+    store = made.hold(steps)
     assert explicit.explicit_search(steps, 12) == herd(store.gram(), 12)
     assert selection.gram_error(store, steps) < 1e-6
 

@@ -52,7 +52,7 @@ def half(steps: int) -> int:
     return max(1, steps // 2)
 
 
-def restored(direction: Vectors, plain: Vectors) -> Vectors:
+def at_length_of(direction: Vectors, plain: Vectors) -> Vectors:
     """``direction`` with the length of ``plain``; ``plain`` itself where there is no direction."""
     length = float(np.linalg.norm(direction))
     return plain if length == 0 else direction * (float(np.linalg.norm(plain)) / length)
@@ -62,7 +62,7 @@ def ecgr_update(steps: Vectors, beta: float) -> Vectors:
     """Sum of the kept steps plus ``beta`` times the sum of the others, rescaled to the length of the plain update."""
     kept = greedy_herding(steps, half(len(steps)))
     rest = [i for i in range(len(steps)) if i not in kept]
-    return restored(steps[kept].sum(axis=0) + beta * steps[rest].sum(axis=0), steps.sum(axis=0))
+    return at_length_of(steps[kept].sum(axis=0) + beta * steps[rest].sum(axis=0), steps.sum(axis=0))
 
 
 def bherd_kept(steps: Vectors) -> list[int]:
@@ -72,4 +72,4 @@ def bherd_kept(steps: Vectors) -> list[int]:
 
 def bherd_update(steps: Vectors) -> Vectors:
     """Sum of the steps that herd around the mean, rescaled to the length of the plain update."""
-    return restored(steps[bherd_kept(steps)].sum(axis=0), steps.sum(axis=0))
+    return at_length_of(steps[bherd_kept(steps)].sum(axis=0), steps.sum(axis=0))

@@ -83,7 +83,7 @@ class BlockedStore(ABC):
 
     def combine(self, coefficients: Tensor) -> Tensor:
         """``coefficients @ G``, (d,): summed in float64, one step after the other, then rounded as the steps are."""
-        weights = checked_weights(coefficients, self._length).to(self._device)
+        weights = per_step(coefficients, self._length).to(self._device)
         result = torch.empty(self._size, device=self._device, dtype=self._dtype)
         for start, stop in self._blocks(wider=2):
             total = torch.zeros(stop - start, dtype=torch.float64, device=self._device)
@@ -139,12 +139,12 @@ def _mirror(square: Tensor) -> None:
 
 
 def check_shape(vector: Tensor, size: int) -> None:
-    """Refuse a vector that is not one of this set's."""
+    """Refuse a vector that is not one of this store's."""
     if vector.shape != (size,):
         raise ValueError(f"expected {size} values, got shape {tuple(vector.shape)}")
 
 
-def checked_weights(coefficients: Tensor, steps: int) -> Tensor:
+def per_step(coefficients: Tensor, steps: int) -> Tensor:
     """The coefficients as float64, one for each step."""
     if coefficients.shape != (steps,):
         raise ValueError(f"expected one coefficient for each of {steps} steps, got shape {tuple(coefficients.shape)}")

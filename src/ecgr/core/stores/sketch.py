@@ -9,7 +9,7 @@ stored steps, while the same training runs once more.
 from typing import ClassVar
 
 from ecgr.component import Tensor, torch
-from ecgr.core.stores.blocked import check_shape, checked_weights, set_lengths_, squared_norm
+from ecgr.core.stores.blocked import check_shape, per_step, set_lengths_, squared_norm
 from ecgr.core.stores.dense import DenseStore
 from ecgr.core.stores.protocol import Replay, Room
 
@@ -99,7 +99,7 @@ class SketchStore:
 
     def combine(self, coefficients: Tensor) -> Tensor:
         """``coefficients @ G``, while the training runs again: in float64, one step after the other, as every store."""
-        weights = checked_weights(coefficients, len(self)).tolist()
+        weights = per_step(coefficients, len(self)).tolist()
         if self._replay is None:
             raise RuntimeError("this store holds sketches only; to combine steps it needs a function that replays them")
         self._made = None  # as large as the model, and not needed while it trains again
