@@ -4,8 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from ecgr.analysis.comparison import Pair
+from ecgr.analysis.quantities import ACCURACY
 from ecgr.analysis.statistics import sign_flip_floor
-from ecgr.report.page.tables import points
 from study.ablations import ablation_name, ablation_pairs, missing_ablations
 from study.collapse import is_reported, is_usual
 from study.data import ALGORITHMS, DATASETS, EXAMINED, REGULATORS, Study, dataset_of
@@ -101,11 +101,12 @@ def _pair_rows(pairs: Iterable[Pair], name: str, who: Callable[[Pair], str]) -> 
         found = pair.primary
         if found.mean is None or found.baseline_mean is None:
             continue
-        low, high = map(points, found.interval) if found.interval else ("", "")
+        low, high = map(ACCURACY.change, found.interval) if found.interval else ("", "")
         p = f"{found.p_holm:.3g}" if found.p_holm is not None else ""
         yield (
             f"| {DATASETS[dataset_of(pair.setting)]} | {who(pair)} | {100 * found.baseline_mean:.2f} |"
-            f" {points(found.mean)} | {low}{' to ' if low else ''}{high} | {len(pair.seeds)} | {p} | {pair.verdict} |"
+            f" {ACCURACY.change(found.mean)} | {low}{' to ' if low else ''}{high} | {len(pair.seeds)} | {p} |"
+            f" {pair.verdict} |"
         )
 
 

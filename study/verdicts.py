@@ -7,7 +7,7 @@ from typing import Literal
 
 from ecgr.analysis.comparison import Estimate, Pair, judge
 from ecgr.analysis.metrics import PRIMARY
-from ecgr.report.page.tables import points
+from ecgr.analysis.quantities import ACCURACY
 
 CLAIMED_GAIN = 0.01
 """The paper: approximately one to two points; its lower end, taken at its word."""
@@ -109,9 +109,9 @@ def gain(pair: Pair, metric: str = PRIMARY) -> str:
     if found.mean is None:
         return "not comparable"
     if found.interval is None:
-        return f"{points(found.mean)} (one seed: no interval)"
+        return f"{ACCURACY.change(found.mean)} (one seed: no interval)"
     low, high = found.interval
-    return f"{points(found.mean)} ({points(low)} to {points(high)}; {len(pair.seeds)} seeds)"
+    return f"{ACCURACY.change(found.mean)} ({ACCURACY.change(low)} to {ACCURACY.change(high)}; {len(pair.seeds)} seeds)"
 
 
 def percent(value: float | None) -> str:

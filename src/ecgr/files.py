@@ -1,7 +1,9 @@
-"""Writing files so that a crash leaves the old content or the new, never something between."""
+"""Writing files so that a crash leaves the old content or the new, never something between; configs as TOML."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from ecgr.errors import EnvironmentFault
 
@@ -39,3 +41,15 @@ def flush_directory(directory: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:
+    """A config as TOML; keys without a value are left out.
+
+    >>> print(to_toml({"run": {"seed": 0, "name": None}}), end="")
+    [run]
+    seed = 0
+    """
+    from tomli_w import dumps
+
+    return dumps({name: {k: v for k, v in values.items() if v is not None} for name, values in config.items()})

@@ -22,15 +22,14 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=RE
 HEADINGS = {
     "answer": "The answer",
     "comparison": "Comparison",
-    "curves": "Accuracy and loss",
-    "differences": "Differences, seed by seed",
+    "curves": "Round by round",
     "steps": "Which steps were kept",
     "federation": "The federation",
-    "diagnostics": "Drift and alignment",
+    "diagnostics": "Drift",
     "cost": "Cost",
     "settings": "Settings and provenance",
 }
-PLOTS = ("accuracy-0", "loss-0", "accuracy-1", "loss-1", "differences", "overview", "map", "federation", "cost")
+PLOTS = ("metric-0", "loss-0", "metric-1", "loss-1", "overview", "map", "federation")
 
 POOR_CONTRAST = """(() => {
   const channel = (v) => (v / 255 <= 0.03928 ? v / 255 / 12.92 : ((v / 255 + 0.055) / 1.055) ** 2.4);
@@ -197,7 +196,7 @@ def wait_for_map(page: Any, client: int) -> None:
 
 
 def test_the_table_sorts_by_click_and_by_key(page: Any) -> None:
-    def algorithms() -> list[str]:
+    def methods() -> list[str]:
         column: list[str] = run_script(
             page,
             "[...document.querySelectorAll('#comparison table')[0].tBodies[0].rows].map(r => r.cells[0].innerText)",
@@ -209,10 +208,10 @@ def test_the_table_sorts_by_click_and_by_key(page: Any) -> None:
     button = difference.find_element("tag name", "button")
     button.click()
     assert difference.get_attribute("aria-sort") == "ascending"
-    assert algorithms() == ["scaffold", "fedavg"]
+    assert methods() == ["scaffold+ecgr", "fedavg+ecgr"]
     button.send_keys(" ")
     assert difference.get_attribute("aria-sort") == "descending"
-    assert algorithms() == ["fedavg", "scaffold"]
+    assert methods() == ["fedavg+ecgr", "scaffold+ecgr"]
 
 
 def test_a_legend_click_isolates_and_smoothing_is_off_until_asked(page: Any) -> None:
@@ -220,28 +219,76 @@ def test_a_legend_click_isolates_and_smoothing_is_off_until_asked(page: Any) -> 
 
     def lines() -> list[Any]:
         seen: list[Any] = run_script(
-            page, "document.getElementById('plot-accuracy-0')._fullData.map(t => [t.name, t.visible])"
+            page, "document.getElementById('plot-metric-0')._fullData.map(t => [t.name, t.visible])"
         )
         return seen
 
     assert page.find_element("id", "smoothing-text").text == "off"
-    mean = "document.getElementById('plot-accuracy-0').data.filter(t => t.mode === 'lines' && t.name).map(t => t.y)[0]"
+    mean = "document.getElementById('plot-metric-0').data.filter(t => t.line.width > 2).map(t => t.y)[0]"
     raw = run_script(page, mean)
     page.execute_script(
         "const s = document.getElementById('smoothing'); s.value = 5; s.dispatchEvent(new Event('input'));"
     )
     smoothed = run_script(page, mean)
     assert smoothed[6] == pytest.approx(np.mean(raw[2:7]))
-    toggle = page.find_element("css selector", "#plot-accuracy-0 .legendtoggle")
+    toggle = page.find_element("css selector", "#plot-metric-0 .legendtoggle")
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", toggle)
     toggle.click()
     WebDriverWait(page, 5).until(lambda _: any(visible == "legendonly" for _, visible in lines()))
-    assert {name for name, visible in lines() if visible is True and not name.startswith("trace")} == {"none, 4 seeds"}
+    assert {name for name, visible in lines() if visible is True and "," in name} == {"none, 4 seeds"}
 
 
 def test_unfinished_runs_are_lines_of_their_own(page: Any) -> None:
-    names = run_script(page, "document.getElementById('plot-accuracy-0').data.map(t => t.name)")
+    names = run_script(page, "document.getElementById('plot-metric-0').data.map(t => t.name)")
     assert "ecgr, seed 9, interrupted" in names
+
+
+def test_each_seed_is_a_thin_line_behind_the_mean(page: Any) -> None:
+    traces = run_script(page, "document.getElementById('plot-metric-0').data.map(t => [t.line.width, t.name])")
+    thin = [name for width, name in traces if width < 1]
+    assert thin == [f"seed {seed}" for _ in ("none", "ecgr") for seed in range(4)]
+    assert max(place for place, (width, _) in enumerate(traces) if width < 1) < min(
+        place for place, (width, _) in enumerate(traces) if width > 2
+    )
+
+
+def test_rounds_are_marked_by_whole_numbers(page: Any) -> None:
+    marks = run_script(page, "[...document.querySelectorAll('#plot-metric-0 .xtick text')].map(t => t.textContent)")
+    assert len(marks) > 2
+    assert len(set(marks)) == len(marks)
+    assert all(mark.isdigit() for mark in marks)
+
+
+def test_a_verdict_has_its_colour_in_card_and_table(page: Any) -> None:
+    colours = run_script(
+        page,
+        "[...document.querySelectorAll('.answer')].map(a => [a.className, getComputedStyle(a).borderLeftColor,"
+        " getComputedStyle(a.querySelector('.mean')).fill])",
+    )
+    assert len(colours) == 2
+    assert all(edge == mean for _, edge, mean in colours)
+    cells = run_script(
+        page, "[...document.querySelectorAll('#comparison td.verdict')].map(c => getComputedStyle(c).color)"
+    )
+    assert cells == [edge for _, edge, _ in colours]
+
+
+def test_on_a_phone_the_verdict_stays_in_sight(browser: Any, runs: Path) -> None:
+    try:
+        resize(browser, 400, 800, phone=True)
+        opened(browser, runs / "report.html")
+        for left in (0, 10_000):
+            seen = run_script(
+                browser,
+                "((w, x) => { w.scrollLeft = x; const [a, b] = ['tbody th', 'td.verdict'].map(s => w.querySelector(s))"
+                ".map(e => e.getBoundingClientRect()); return [a.left, a.right, b.left, b.right, innerWidth]; })"
+                "(document.querySelector('#comparison .wide'), arguments[0])",
+                left,
+            )
+            name_left, name_right, verdict_left, verdict_right, width = seen
+            assert 0 <= name_left < name_right <= verdict_left < verdict_right <= width
+    finally:
+        resize(browser, 1280, 900)
 
 
 @pytest.mark.parametrize(("name", "width", "height"), [("desktop", 1280, 900), ("phone", 390, 844)])
@@ -255,7 +302,7 @@ def test_it_fits_the_screen(
         opened(browser, runs / "report.html")
         assert run_script(browser, "document.documentElement.scrollWidth") <= width
         paper = run_script(browser, "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-        ink = run_script(browser, "document.getElementById('plot-accuracy-0').layout.font.color")
+        ink = run_script(browser, "document.getElementById('plot-metric-0').layout.font.color")
         assert (max(paper) < 64) == (scheme == "dark") == (int(ink[1:3], 16) > 127)
         picture = whole_page(browser, tmp_path / f"{name}-{scheme}.png")
         assert picture.stat().st_size > 50_000

@@ -27,12 +27,21 @@ app.command("figures")(figures_command)
 def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
     written = figures_of(write_comparison_runs(tmp_path / "runs"), tmp_path / "figures")
     names = {path.name for path in written}
-    for name in ("accuracy", "kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"):
+    for name in ("differences", "curves"):
         assert {f"{name}-{w}-column.{form}" for w in ("one", "two") for form in ("pdf", "png")} <= names
     assert {"table.csv", "table.tex"} <= names
     for path in written:
         start = {".pdf": b"%PDF", ".png": b"\x89PNG"}.get(path.suffix, b"")
         assert path.read_bytes().startswith(start)
+
+
+def test_the_answer_comes_first_and_the_rest_on_request(tmp_path: Path) -> None:
+    records = write_comparison_runs(tmp_path / "runs", seeds=2)
+    few, everything = (figures_of(records, tmp_path / str(more), everything=more) for more in (False, True))
+    assert few[0].name.startswith("differences-")
+    assert len(few) == 2 * 4 + 2
+    others = {path.name.partition("-one-")[0].partition("-two-")[0] for path in everything[len(few) - 2 : -2]}
+    assert others == {"kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"}
 
 
 def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
@@ -69,7 +78,7 @@ def test_an_ablation_has_a_panel_for_each_value(tmp_path: Path) -> None:
         assert [arm.regulator.partition("(")[0] for arm in panel.arms] == ["none", "ecgr"]
         assert len({arm.setting for arm in panel.arms}) == 1
     figure = Figure(figsize=(3, 3))
-    curve_panels(figure, panels["regulator.beta"])
+    curve_panels(figure, panels["regulator.beta"], "none")
     assert [ax.get_title() for ax in figure.axes] == ["regulator.beta = 0.0", "regulator.beta = 0.5"]
     assert all(len(ax.lines) == 2 for ax in figure.axes)
 

@@ -19,6 +19,6 @@ def report_on(records: Sequence[RunRecord], path: Path) -> Path:
     return write_report(runs, compare_finished(runs), path)
 
 
-def figures_of(records: Sequence[RunRecord], directory: Path) -> list[Path]:
+def figures_of(records: Sequence[RunRecord], directory: Path, *, everything: bool = False) -> list[Path]:
     runs = read_runs(records)
-    return write_figures(runs, compare_finished(runs), directory)
+    return write_figures(runs, compare_finished(runs), directory, everything=everything)

@@ -32,18 +32,26 @@ def write_run(
     diagnostics: Mapping[str, Any] | None = None,
     config: Mapping[str, Mapping[str, Any]] | None = None,
     finished: bool = True,
+    metric: str = "accuracy",
+    larger_is_better: bool = True,
+    step_norm: float = 0.5,
+    noise: int = 0,
 ) -> RunRecord:
-    """Write one run, whose accuracies rise towards 0.8 + ``gain``, with noise of the seed.
+    """Write one run, whose accuracies rise towards 0.8 + ``gain``, with noise of the seed, and of ``noise`` if given.
+
+    Another ``metric`` than accuracy has the same numbers, without a unit if smaller ones are better.
 
     Client i takes ``steps + i`` steps. Round i rejects client 0 for the ith of ``reasons``; ``diagnostics`` stand in
     every row of round and client.
     """
-    rng = np.random.default_rng(seed)
+    rng = np.random.default_rng([seed, noise] if noise else seed)
+    described = {"name": metric, "unit": "share" if larger_is_better else "", "larger_is_better": larger_is_better}
     directory.mkdir(parents=True)
     writer = RunWriter(directory)
     writer.begin(
         {
             "name": name,
+            **({} if metric == "accuracy" else {"metrics": [described]}),
             "key": f"{algorithm}-{regulator}"[:12],
             "config": _config(algorithm, regulator, seed, planned or rounds, clients, name, data, config or {}),
             "data": {data: digest},
@@ -62,7 +70,7 @@ def write_run(
         share = (0.8 + gain) * (1 - np.exp(-number / 3)) + rng.normal(0, 0.01)
         row = {
             "round": number,
-            "accuracy": float(np.clip(share, 0, 1)),
+            **_values(metric, float(np.clip(share, 0, 1))),
             "loss": float(2.3 * np.exp(-number / 4)),
             "train_loss": float(2.2 * np.exp(-number / 4)),
             "worst_client": float(np.clip(share - 0.2, 0, 1)),
@@ -71,7 +79,7 @@ def write_run(
             "examples": 100,
             "bytes_up": 2_000_000,
             "bytes_down": 3_000_000,
-            "step_norm": 0.5,
+            "step_norm": step_norm,
             "clients": [
                 {"client": c, "examples": 30, "steps": steps + c, "seconds": 0.3, **numbers} for c in range(clients)
             ],
@@ -99,6 +107,10 @@ def write_comparison_runs(directory: Path, seeds: int = 3, gain: float = 0.0, **
         for regulator in ("none", "ecgr")
         for seed in range(seeds)
     ]
+
+
+def _values(metric: str, value: float) -> dict[str, Any]:
+    return {"accuracy": value} if metric == "accuracy" else {"metrics": {metric: value}}
 
 
 def _kept(rng: np.random.Generator, number: int, client: int, steps: int) -> Kept:

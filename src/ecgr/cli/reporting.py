@@ -36,12 +36,15 @@ def figures_command(
         Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to write; DIR/figures by default.")
     ] = None,
     treatment: Treatment = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Also a panel for each value of what varies, and which steps were kept.")
+    ] = False,
 ) -> None:
-    """Write the report's figures as PDF and PNG, and its table as LaTeX and CSV."""
+    """Write the answer as figures (PDF and PNG), and its table as LaTeX and CSV."""
     from ecgr.report.figures.write import write_figures
 
     directory = output or _beside(directories, "figures")
-    written = write_figures(*_compared(directories, treatment), directory)
+    written = write_figures(*_compared(directories, treatment), directory, everything=everything)
     out.print(f"{len(written)} files; {directory}", markup=False, soft_wrap=True)
 
 

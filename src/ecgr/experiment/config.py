@@ -24,6 +24,7 @@ from ecgr.experiment.optimizers import OPTIMIZERS, OptimizerFactory
 from ecgr.experiment.schedules import SCHEDULES, Schedule
 from ecgr.experiment.schema import parameters_of, problems_with, validated
 from ecgr.experiment.sections import DataSettings, FederationSettings, ModelChoice, PartitionSettings, RunSettings
+from ecgr.files import to_toml
 from ecgr.tables import Table, unknown
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.losses import LOSSES, Loss, as_loss
@@ -177,14 +178,7 @@ class Experiment:
 
     def to_toml(self) -> str:
         """The whole config as TOML; keys without a value are left out."""
-        lines = []
-        for section, values in self.to_dict().items():
-            lines += [
-                f"[{section}]",
-                *(f"{k} = {_toml_value(v)}" for k, v in values.items() if v is not None),
-                "",
-            ]
-        return "\n".join(lines)
+        return to_toml(self.to_dict())
 
     def raw(self) -> dict[str, dict[str, Any]]:
         """The whole config as `from_dict` takes it: as `to_dict`, with objects that are in no table as they are."""
@@ -309,11 +303,6 @@ def read(source: str | Path | Mapping[str, Any] | Task | Experiment) -> dict[str
 def _as_name(stem: str) -> str:
     """A file's name as a run's name: what may not stand in one becomes a dash."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).lstrip("._-")[:64] or "run"
-
-
-def _toml_value(value: Any) -> str:
-    """JSON is TOML but for characters that JSON writes as surrogates, and one control character."""
-    return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
 
 
 def presets() -> dict[str, Path]:

@@ -1,4 +1,4 @@
-"""Accuracy curves in panels, with matplotlib: mean over seeds, and the range from the lowest to the highest."""
+"""The primary metric over rounds in panels, with matplotlib: the mean over seeds, and each seed thin behind it."""
 
 import math
 from collections import Counter
@@ -11,6 +11,7 @@ import numpy as np
 from ecgr.analysis.arms import Arm, Group
 from ecgr.analysis.labels import flat, varying_keys
 from ecgr.report.page.drawings import colour_numbers
+from ecgr.report.page.numbers import axis_title
 from ecgr.report.visible import visible
 
 if TYPE_CHECKING:
@@ -77,26 +78,23 @@ def whole_rounds(ax: "Axes") -> None:
     ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
 
 
-def curve_panels(figure: "Figure", panels: Sequence[Group | Panel]) -> None:
+def curve_panels(figure: "Figure", panels: Sequence[Group | Panel], baseline: str) -> None:
     """Draw one panel for each group of arms, with one legend."""
     rows, columns = panel_grid(len(panels), figure.get_figwidth())
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
-    colours = colour_numbers([Group("", "", tuple(panel.arms)) for panel in panels])
-    several = any(len({arm.algorithm for arm in panel.arms}) > 1 for panel in panels)
+    colours = colour_numbers(panels, baseline)
     lines: dict[str, Any] = {}
     for place, (ax, panel) in enumerate(zip(axes.flat, panels, strict=False)):
-        algorithms = list(dict.fromkeys(arm.algorithm for arm in panel.arms))
         for arm in panel.arms:
-            label = f"{arm.algorithm}, {arm.regulator}" if several else arm.regulator
-            number = colours[arm.regulator]
-            line = _curve(ax, arm, number, alpha=1 - 0.6 * algorithms.index(arm.algorithm) / len(algorithms))
+            line = _curve(ax, arm, colours[arm.name])
             if line is not None:
-                lines.setdefault(_title(label), line)
-        ax.set_title(_title(panel.label))
+                lines.setdefault(short_title(arm.name), line)
+        whole_rounds(ax)
+        ax.set_title(short_title(panel.label))
         ax.grid(axis="y", linewidth=0.4, color="0.88")
         ax.set_axisbelow(True)
         if place % columns == 0:
-            ax.set_ylabel("test accuracy, %")
+            ax.set_ylabel(axis_title(panel.arms[0].runs[0].summary.metric))
         if place >= len(panels) - columns:
             ax.set_xlabel("round")
             ax.tick_params(labelbottom=True)
@@ -105,23 +103,24 @@ def curve_panels(figure: "Figure", panels: Sequence[Group | Panel]) -> None:
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
 
 
-def _title(text: str) -> str:
+def short_title(text: str) -> str:
     """A label on one line, as it may be shown, cut if it is long."""
     line = " ".join(str(visible(text)).split())
     return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
 
 
-def _curve(ax: "Axes", arm: Arm, number: int, alpha: float) -> Any:
-    """The mean of the arm's runs and their range; None if there is nothing to draw."""
-    runs = [run.rounds for run in arm.counted if run.rounds]
+def _curve(ax: "Axes", arm: Arm, number: int) -> Any:
+    """The mean of the arm's runs, and behind it each of them; None if there is nothing to draw."""
+    runs = [run for run in arm.counted if run.rounds]
     if not runs:
         return None
-    length = min(map(len, runs))
-    rounds = [row["round"] for row in runs[0][:length]]
-    shares = 100 * np.array([[row["accuracy"] for row in run[:length]] for run in runs], dtype=np.float64)
+    length = min(len(run.rounds) for run in runs)
+    rounds = [row["round"] for row in runs[0].rounds[:length]]
+    scale = 100.0 if runs[0].summary.metric.is_share else 1.0
+    values = scale * np.array([run.summary.values[:length] for run in runs], dtype=np.float64)
     colour = COLOURS[number if number < len(COLOURS) else 1 + (number - 1) % (len(COLOURS) - 1)]
-    dash = DASHES[number % len(DASHES)]
-    if len(runs) > 1:
-        ax.fill_between(rounds, shares.min(axis=0), shares.max(axis=0), color=colour, alpha=0.18 * alpha, linewidth=0)
     marker = "o" if length == 1 else None
-    return ax.plot(rounds, shares.mean(axis=0), color=colour, linestyle=dash, alpha=alpha, marker=marker)[0]
+    if len(runs) > 1:
+        ax.plot(rounds, values.T, color=colour, alpha=0.3, linewidth=0.4, marker=marker)
+    dash = DASHES[number % len(DASHES)]
+    return ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=dash, marker=marker)[0]

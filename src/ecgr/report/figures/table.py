@@ -12,7 +12,7 @@ from ecgr.analysis.metrics import METRICS
 
 COLUMNS = (
     *("setting", "algorithm", "regulator", "seeds", "last5", "last", "best"),
-    *("difference", "interval_low", "interval_high", "p_holm", "verdict"),
+    *("difference", "interval_low", "interval_high", "p_holm", "verdict", "cause", "method", "metric", "unit"),
 )
 _SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -42,6 +42,9 @@ def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
                 "setting": arm.setting,
                 "algorithm": arm.algorithm,
                 "regulator": arm.regulator,
+                "method": arm.method,
+                "metric": runs[0].metric.name,
+                "unit": runs[0].metric.unit,
                 "seeds": len(runs),
                 **{name: _mean(METRICS[name].measure(run, None) for run in runs) for name in ("last5", "last", "best")},
             }
@@ -49,7 +52,7 @@ def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
             if pair is not None:
                 low, high = pair.primary.interval or (None, None)
                 row |= {"difference": pair.primary.mean, "interval_low": low, "interval_high": high}
-                row |= {"p_holm": pair.primary.p_holm, "verdict": pair.verdict}
+                row |= {"p_holm": pair.primary.p_holm, "verdict": pair.verdict, "cause": pair.cause}
             rows.append(row)
     return rows
 
@@ -68,13 +71,14 @@ def to_csv(rows: Sequence[Row]) -> str:
 
 
 def to_latex(rows: Sequence[Row]) -> str:
-    """A ``tabular`` with booktabs rules, in percent and percentage points."""
+    """A ``tabular`` with booktabs rules; shares in percent and percentage points."""
     several = len({row["setting"] for row in rows}) > 1
-    names = ["setting", "algorithm", "regulator"] if several else ["algorithm", "regulator"]
-    headings = [*names, "seeds", "last 5", "last", "best", "difference", r"95\,\% CI", "$p$ (Holm)"]
+    names = ["setting", "method"] if several else ["method"]
+    headings = [*names, "seeds", "last 5", "last", "best", "difference", r"95\,\% CI", "$p$ (Holm)", "verdict"]
+    metrics = ", ".join(dict.fromkeys(latex(str(row["metric"])) for row in rows))
     lines = [
-        "% last 5: mean accuracy of the last five rounds, which decides; best: chosen on test data, hence too high",
-        f"\\begin{{tabular}}{{{'l' * len(names)}{'r' * (len(headings) - len(names))}}}",
+        f"% last 5: mean {metrics} of the last five rounds, which decides; best: chosen on test data, hence flattering",
+        f"\\begin{{tabular}}{{{'l' * len(names)}{'r' * (len(headings) - len(names) - 1)}l}}",
         r"\toprule",
         " & ".join(headings) + r" \\",
         r"\midrule",
@@ -84,10 +88,11 @@ def to_latex(rows: Sequence[Row]) -> str:
         cells = [
             *(latex(str(row[name])) for name in names),
             str(row["seeds"]),
-            *(f"{100 * row[name]:.2f}" for name in ("last5", "last", "best")),
-            _signed(row["difference"]),
-            "--" if interval is None else f"{_signed(interval[0])} to {_signed(interval[1])}",
+            *(_level(row, row[name]) for name in ("last5", "last", "best")),
+            _signed(row, row["difference"]),
+            "--" if interval is None else " to ".join(_signed(row, end) for end in interval),
             "--" if row["p_holm"] is None else f"{row['p_holm']:.3g}",
+            row["verdict"] or "--",
         ]
         lines.append(" & ".join(cells) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
@@ -108,5 +113,11 @@ def _mean(values: Iterable[float | None]) -> float | None:
     return fmean(value for value in known if value is not None) if None not in known else None
 
 
-def _signed(value: float | None) -> str:
-    return "--" if value is None else f"${100 * value:+z.2f}$"
+def _level(row: Row, value: float | None) -> str:
+    return "--" if value is None else f"{100 * value:.2f}" if row["unit"] == "share" else f"{value:.4g}"
+
+
+def _signed(row: Row, value: float | None) -> str:
+    if value is None:
+        return "--"
+    return f"${100 * value:+z.2f}$" if row["unit"] == "share" else f"${value:+z.3g}$"

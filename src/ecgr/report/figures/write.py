@@ -1,7 +1,8 @@
 """The report's figures for a paper: PDF and PNG, one and two columns wide, and its table as LaTeX and CSV.
 
-Accuracy curves, ablations where settings vary, and which steps were kept: the figures 2, 3 and 4 of the paper. The
-same records give the same files.
+By default the answer: differences with their intervals, length against direction where it was measured, and the curves
+over rounds. On request also a panel for each value of what varies, and which steps were kept. The same records give the
+same files.
 """
 
 import re
@@ -13,13 +14,16 @@ from pathlib import Path
 from typing import Any
 from zlib import crc32
 
-from ecgr.analysis.arms import Arm, Group, Run, group_runs
+from ecgr.analysis.arms import Arm, Group, group_runs
+from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import Comparison
 from ecgr.errors import DataError, EnvironmentFault
 from ecgr.files import write_atomically
+from ecgr.report.figures.answers import compared_pairs, difference_rows, length_panel
 from ecgr.report.figures.panels import Drawing, ablations, curve_panels, panel_grid
 from ecgr.report.figures.steps import client_map, overview
 from ecgr.report.figures.table import table_rows, to_csv, to_latex
+from ecgr.report.page.lengths import placed_pairs
 from ecgr.report.visible import visible
 from ecgr.simulation.kept import Kept
 
@@ -48,12 +52,15 @@ STYLE: dict[Any, Any] = {
 LONGEST_NAME = 80
 
 
-def write_figures(runs: Sequence[Run], comparison: Comparison, directory: Path) -> list[Path]:
-    """Write all figures and the table about ``runs`` and their ``comparison`` into ``directory``; the paths written."""
+def write_figures(
+    runs: Sequence[Run], comparison: Comparison, directory: Path, *, everything: bool = False
+) -> list[Path]:
+    """Write the figures and the table about ``runs`` and their ``comparison`` into ``directory``; the paths written."""
     if not any(run.rounds for run in runs):
         raise DataError("nothing to draw: no run has finished a round")
     groups = group_runs(runs, comparison.baseline, comparison.by)
-    written = write_drawings(directory, _figures(groups))
+    more = _details(groups, comparison) if everything else ()
+    written = write_drawings(directory, [*_answers(groups, comparison), *more])
     rows = visible(table_rows(groups, comparison))
     for name, text in (("table.csv", to_csv(rows)), ("table.tex", to_latex(rows))):
         written.append(directory / name)
@@ -88,16 +95,33 @@ def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
     return written
 
 
-def _figures(groups: Sequence[Group]) -> Iterator[Drawing]:
-    """The figures of accuracy and of kept steps."""
-
-    def high(panels: Sequence[Any]) -> Callable[[float], float]:
-        return lambda width: 0.35 + 1.55 * panel_grid(len(panels), width)[0]
-
+def _answers(groups: Sequence[Group], comparison: Comparison) -> Iterator[Drawing]:
+    """What most readers need."""
+    pairs = compared_pairs(comparison)
+    for name in dict.fromkeys(pair.metric.name for pair in pairs):
+        own = [pair for pair in pairs if pair.metric.name == name]
+        title = "differences" if len(own) == len(pairs) else f"differences-{_slug(name)}"
+        yield title, partial(_rows_height, rows=len(own)), partial(difference_rows, pairs=own)
+    for curve, placed in placed_pairs(comparison):
+        title = f"length-{_slug(curve.setting)}" if len(comparison.curves) > 1 else "length"
+        yield title, lambda width: 0.62 * width, partial(length_panel, curve=curve, pairs=placed)
     shown = [group for group in groups if any(run.rounds for arm in group.arms for run in arm.runs)]
-    yield "accuracy", high(shown), partial(curve_panels, panels=shown)
+    yield "curves", _height(shown), partial(curve_panels, panels=shown, baseline=comparison.baseline)
+
+
+def _rows_height(width: float, rows: int) -> float:
+    return 0.75 + 0.3 * rows
+
+
+def _height(panels: Sequence[Any]) -> Callable[[float], float]:
+    return lambda width: 0.35 + 1.55 * panel_grid(len(panels), width)[0]
+
+
+def _details(groups: Sequence[Group], comparison: Comparison) -> Iterator[Drawing]:
+    """A panel for each value of what varies, and which steps were kept."""
     for key, panels in ablations(groups).items():
-        yield f"ablation-{_slug(key)}", high(panels), partial(curve_panels, panels=panels)
+        draw = partial(curve_panels, panels=panels, baseline=comparison.baseline)
+        yield f"ablation-{_slug(key)}", _height(panels), draw
     for arm, entries in _regulated(groups):
         name = _slug(arm.label)
         yield f"kept-overview-{name}", lambda width: 0.8 * width, partial(overview, entries=entries)

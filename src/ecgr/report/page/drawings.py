@@ -3,133 +3,80 @@
 Numbers are shortened to five digits, except that which steps were kept is exact (see `step_maps`).
 """
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean
-from typing import Any
-
-import numpy as np
+from typing import Any, Protocol
 
 from ecgr.analysis.arms import Arm, Group
 from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import Comparison
-from ecgr.analysis.quantities import MARGIN
+from ecgr.analysis.quantities import Quantity
+from ecgr.report.page.lengths import length_pictures
+from ecgr.report.page.numbers import axis_title, is_number, short, shown_as
 from ecgr.report.page.step_maps import step_maps
 from ecgr.simulation.kept import Kept
 
-CURVES = ("accuracy", "loss", "train_loss")
 MOST_FEDERATIONS = 20
 FIRST = {
     "drift": "how far clients end from the global model",
     "gradient_diversity": "1 if all updates are equal",
     "pairwise_cosine": "mean cosine of the updates of two clients",
-    "cos_before_mu": "cosine of the plain average with the true gradient",
-    "cos_after_mu": "cosine of the regulated average with the true gradient",
     "norm_ratio": "length of the average step, regulated over plain",
-    "assumption_mu": "share of clients whose kept steps point more along the true gradient than the others",
-    "conclusion_mu": "share of clients whose update regulation turned towards the true gradient",
     "cos_v_c": "cosine of a client's regulated and plain update",
 }
 """Diagnostics to show first, and what they are; any others follow by name."""
 Series = dict[str, list[Any]]
 
 
-def page_data(groups: Sequence[Group], comparison: Comparison, baseline: str = "none") -> dict[str, Any]:
+class HasArms(Protocol):
+    """A group, or a panel of a figure."""
+
+    @property
+    def arms(self) -> tuple[Arm, ...]:
+        """What is drawn together."""
+
+
+def page_data(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
     """What the page's scripts read."""
-    colours = colour_numbers(groups, baseline)
+    colours = colour_numbers(groups, comparison.baseline)
     kept = {id(run): run.record.kept() for group in groups for arm in group.arms for run in arm.runs}
     return {
-        "groups": [
-            {
-                "label": group.label,
-                "arms": [
-                    {
-                        "label": arm.regulator,
-                        "colour": colours[arm.regulator],
-                        "runs": [_curves(run) for run in arm.runs],
-                    }
-                    for arm in group.arms
-                ],
-            }
-            for group in groups
-        ],
-        "pairs": _pairs(comparison, colours),
-        "margin": 100 * MARGIN,
+        "groups": [_group(group, colours) for group in groups],
+        "lengths": length_pictures(comparison),
         "steps": _steps(groups, kept),
         "federations": _federations(groups),
         "diagnostics": [_diagnostics(group, colours) for group in groups],
-        "cost": [
-            {"label": arm.label, "colour": colours[arm.regulator], **quartiles(seconds(arm))}
-            for group in groups
+    }
+
+
+def colour_numbers(groups: Sequence[HasArms], baseline: str) -> dict[str, int]:
+    """Zero for the baseline, one and up for the others in the order in which they come."""
+    names = dict.fromkeys(arm.name for group in groups for arm in group.arms if arm.name != baseline)
+    return {baseline: 0, **{name: number for number, name in enumerate(names, start=1)}}
+
+
+def _group(group: Group, colours: Mapping[str, int]) -> dict[str, Any]:
+    quantity = group.arms[0].runs[0].summary.metric
+    return {
+        "label": group.label,
+        "metric": axis_title(quantity),
+        "digits": ".2f" if quantity.is_share else ".4~g",
+        "arms": [
+            {"label": arm.name, "colour": colours[arm.name], "runs": [_curves(run, quantity) for run in arm.runs]}
             for arm in group.arms
-            if seconds(arm)
         ],
     }
 
 
-def colour_numbers(groups: Sequence[Group], baseline: str = "none") -> dict[str, int]:
-    """Zero for the baseline, one and up for the regulators in the order in which they come."""
-    names = dict.fromkeys(arm.regulator for group in groups for arm in group.arms if arm.regulator != baseline)
-    return {baseline: 0, **{name: number for number, name in enumerate(names, start=1)}}
-
-
-def short(value: Any) -> float | None:
-    """A number with five digits, or None for what is none.
-
-    >>> short(0.1234567), short(None), short(float("nan"))
-    (0.12346, None, None)
-    """
-    if not isinstance(value, (int, float)) or not math.isfinite(value):
-        return None
-    return float(f"{value:.5g}")
-
-
-def seconds(arm: Arm) -> list[float]:
-    """Seconds of every round of the counted runs."""
-    return numbers(arm, "seconds")
-
-
-def numbers(arm: Arm, key: str) -> list[float]:
-    """What every round of the counted runs has under ``key``, where it is a number."""
-    found = (row.get(key) for run in arm.counted for row in run.rounds)
-    return [float(value) for value in found if isinstance(value, (int, float)) and math.isfinite(value)]
-
-
-def quartiles(values: Sequence[float]) -> dict[str, float | None]:
-    """Five numbers for a box."""
-    points = np.quantile(values, [0.05, 0.25, 0.5, 0.75, 0.95])
-    return dict(zip(("low", "q1", "median", "q3", "high"), map(short, points.tolist()), strict=True))
-
-
-def _curves(run: Run) -> dict[str, Any]:
+def _curves(run: Run, quantity: Quantity) -> dict[str, Any]:
     return {
         "name": run.name,
         "seed": run.seed,
         "state": run.state,
         "rounds": [row["round"] for row in run.rounds],
-        **{name: [short(row.get(name)) for row in run.rounds] for name in CURVES},
+        "metric": [shown_as(quantity, value) for value in run.summary.values],
+        "loss": [short(row.get("loss")) for row in run.rounds],
     }
-
-
-def _pairs(comparison: Comparison, colours: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Differences of the primary metric in percentage points."""
-
-    def points(value: float | None) -> float | None:
-        return None if value is None else short(100 * value)
-
-    return [
-        {
-            "label": ", ".join(part for part in (pair.setting, pair.algorithm, pair.regulator) if part),
-            "colour": colours.get(pair.regulator, 1),
-            "verdict": pair.verdict,
-            "seeds": list(pair.seeds),
-            "differences": [points(value) for value in pair.primary.differences],
-            "mean": points(pair.primary.mean),
-            "interval": None if pair.primary.interval is None else [points(end) for end in pair.primary.interval],
-        }
-        for pair in comparison.pairs
-        if pair.primary.mean is not None
-    ]
 
 
 def _steps(groups: Sequence[Group], kept: Mapping[int, list[Kept]]) -> list[dict[str, Any]]:
@@ -150,7 +97,8 @@ def _steps(groups: Sequence[Group], kept: Mapping[int, list[Kept]]) -> list[dict
 
 
 def _choice(group: Group, run: Run) -> str:
-    return f"{group.label}, {run.regulator}, seed {run.seed}"
+    name = next(arm.name for arm in group.arms if run in arm.runs)
+    return ", ".join(part for part in (group.label, name, f"seed {run.seed}") if part)
 
 
 def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -160,7 +108,7 @@ def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
         for arm in group.arms:
             for run in arm.runs:
                 counts, classes = run.record.manifest.get("partition"), run.record.manifest.get("classes", [])
-                if counts:
+                if counts and any(map(sum, counts)):
                     federation = {"classes": [str(name) for name in classes], "counts": counts}
                     label = ", ".join(part for part in (f"seed {run.seed}", run.setting) if part)
                     found.setdefault(repr(federation), (federation, {}))[1][label] = None
@@ -171,7 +119,7 @@ def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 def _diagnostics(group: Group, colours: Mapping[str, int]) -> list[dict[str, Any]]:
     """Each diagnostic number of a group: by arm, the mean over clients and runs, and the range over runs."""
-    series = {arm.regulator: [_by_round(run) for run in arm.counted] for arm in group.arms}
+    series = {arm.name: [_by_round(run) for run in arm.counted] for arm in group.arms}
     names = dict.fromkeys(name for runs in series.values() for run in runs for row in run.values() for name in row)
     return [
         {
@@ -203,7 +151,7 @@ def _by_round(run: Run) -> dict[int, dict[str, float]]:
 def _numbers(diagnostics: Any) -> Iterable[tuple[str, float]]:
     if isinstance(diagnostics, Mapping):
         for name, value in diagnostics.items():
-            if isinstance(value, (bool, int, float)) and math.isfinite(value):
+            if is_number(value):
                 yield str(name), float(value)
 
 

@@ -7,22 +7,12 @@ from typing import Any
 from ecgr.analysis.arms import Group
 from ecgr.analysis.collect import Run
 from ecgr.analysis.labels import flat, varying_keys
+from ecgr.files import to_toml
+from ecgr.report.page.numbers import join_values
 from ecgr.report.page.tables import Cell, Table, table
 
 MOST_REJECTED = 200
 """Lines of rejected updates that are listed; the rest are counted."""
-
-
-def join_values(values: Iterable[Any]) -> str:
-    """Different values in a row, numbers in order.
-
-    >>> join_values([2, 0, 2, 1]), join_values(["digits", None])
-    ('0, 1, 2', 'digits')
-    """
-    found = [value for value in dict.fromkeys(values) if value is not None and value != ""]
-    if all(isinstance(value, (int, float)) for value in found):
-        found.sort()
-    return ", ".join(map(str, found))
 
 
 def varying_settings(runs: Sequence[Run]) -> Table | None:
@@ -53,7 +43,8 @@ def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
 def run_table(runs: Sequence[Run]) -> Table:
     """One line a run: what it is and how far it got."""
     several = any(run.setting for run in runs)
-    columns = ("algorithm", "regulator", "seed#", "state", "rounds#", "last accuracy %#", "made, UTC")
+    names = join_values(run.summary.metric.name.replace("_", " ") for run in runs)
+    columns = ("method", "seed#", "state", "rounds#", f"last {names}#", "made, UTC")
     return table(
         "The runs",
         ["run", *(["setting"] if several else []), *columns],
@@ -61,16 +52,15 @@ def run_table(runs: Sequence[Run]) -> Table:
             [
                 Cell(run.name),
                 *([Cell(run.setting)] if several else []),
-                Cell(run.algorithm),
-                Cell(run.regulator),
+                Cell(run.method),
                 Cell(str(run.seed), run.seed),
                 Cell(run.state),
                 Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
-                Cell(f"{100 * last:.2f}" if isinstance(last, (int, float)) else "-", last),
+                Cell(run.summary.metric.level(last) if last is not None else "-", last),
                 Cell(str(run.record.manifest.get("created", "-")).replace("T", " ").removesuffix("+00:00")),
             ]
             for run in runs
-            for last in [run.rounds[-1].get("accuracy") if run.rounds else None]
+            for last in [run.summary.values[-1] if run.rounds else None]
         ],
     )
 
@@ -127,19 +117,6 @@ def _made_with(manifest: Mapping[str, Any]) -> str:
 
 
 def _toml(config: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> str:
-    lines = []
-    for section, values in config.items():
-        lines.append(f"[{section}]")
-        for key, value in values.items():
-            shown = seeds[0] if len(seeds) == 1 else f"{join_values(seeds)}  # one run each"
-            lines.append(f"{key} = {shown if (section, key) == ('run', 'seed') else _value(value)}")
-        lines.append("")
-    return "\n".join(lines).rstrip()
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if value is None:
-        return '""  # none'
-    return f'"{value}"' if isinstance(value, str) else str(value)
+    """A config that can be saved and run again; where there are several seeds, the first of them."""
+    others = f"# one run for each of the seeds {join_values(seeds)}\n" if len(seeds) > 1 else ""
+    return others + to_toml(config).rstrip()

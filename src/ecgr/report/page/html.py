@@ -8,12 +8,13 @@ attributes alone are free: plotly sets them to draw heat-map cells with sharp ed
 import base64
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from ecgr.analysis.arms import Run, group_runs
+from ecgr.analysis.arms import group_runs
+from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import Comparison
 from ecgr.errors import EnvironmentFault
 from ecgr.files import write_atomically
@@ -21,7 +22,10 @@ from ecgr.report.page.drawings import page_data
 from ecgr.report.page.text import page_text
 from ecgr.report.visible import visible
 
-SCRIPTS = ("base.js", "curves.js", "differences.js", "steps.js", "federation.js", "numbers.js", "start.js")
+SCRIPTS = (
+    *("base.js", "tables.js", "length.js", "curves.js"),
+    *("steps.js", "federation.js", "diagnostics.js", "start.js"),
+)
 
 
 def write_report(runs: Sequence[Run], comparison: Comparison, path: Path) -> Path:
@@ -70,7 +74,24 @@ def render(runs: Sequence[Run], comparison: Comparison) -> str:
 def page_content(runs: Sequence[Run], comparison: Comparison) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is drawn and what is told."""
     groups = group_runs(runs, comparison.baseline, comparison.by)
-    return visible(page_data(groups, comparison, comparison.baseline)), visible(page_text(runs, groups, comparison))
+    data, text = page_data(groups, comparison), page_text(runs, groups, comparison)
+    return visible(data), visible({**text, "sections": sections(data, text)})
+
+
+def sections(data: Mapping[str, Any], text: Mapping[str, Any]) -> list[dict[str, str]]:
+    """The sections that there is something for, as the page's menu names them."""
+    there = {
+        "answer": ("Answer", True),
+        "comparison": ("Comparison", text["comparison"]),
+        "length": ("Length", data["lengths"]),
+        "curves": ("Curves", text["curves"]),
+        "steps": ("Kept steps", data["steps"]),
+        "federation": ("Federation", data["federations"]),
+        "diagnostics": ("Drift", any(data["diagnostics"])),
+        "cost": ("Cost", text["cost"]),
+        "settings": ("Settings", True),
+    }
+    return [{"id": name, "name": title} for name, (title, shown) in there.items() if shown]
 
 
 def policy(scripts: Sequence[str], styles: Sequence[str]) -> str:

@@ -10,18 +10,14 @@ from ecgr.analysis.arms import Arm, Group
 from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import LEVEL, Comparison, Pair
 from ecgr.analysis.metrics import METRICS, PRIMARY, last5
-from ecgr.report.page.facts import (
-    config_texts,
-    data_hashes,
-    join_values,
-    made_with,
-    notes,
-    rejections,
-    run_table,
-    varying_settings,
-)
-from ecgr.report.page.tables import Cell, Table, cost_table, points, table
-from ecgr.report.sentences import sentence
+from ecgr.analysis.quantities import Quantity
+from ecgr.report.page.answers import SIZE, answers, verdict_class, verdict_text
+from ecgr.report.page.cost import cost_table
+from ecgr.report.page.facts import config_texts, data_hashes, made_with, notes, rejections, run_table, varying_settings
+from ecgr.report.page.lengths import length_table
+from ecgr.report.page.numbers import format_or_dash, join_values
+from ecgr.report.page.tables import Cell, Table, table
+from ecgr.report.sentences import answer, best_first
 
 NAMED = 6
 """Runs named in a warning before the rest are only counted."""
@@ -31,19 +27,23 @@ def page_text(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparis
     """What the template prints."""
     compared = any(pair.primary.mean is not None for pair in comparison.pairs)
     return {
-        "heading": "Did regulation help?" if compared else "What was run",
+        "heading": "Did it help?" if compared else "What was run",
         "names": join_values(run.record.manifest.get("name") for run in runs),
         "facts": _facts(runs),
-        "answers": [{"sentence": sentence(pair), "verdict": _verdict(pair)} for pair in comparison.pairs],
+        "lead": answer(comparison) if compared and len(comparison.pairs) > 1 else "",
+        "answers": answers(comparison),
+        "picture_size": SIZE,
         "instead": [] if compared else _instead(groups, comparison.baseline),
         "warnings": warnings(runs),
         "comparison": comparison_table(comparison),
         "others": other_metrics_table(comparison),
+        "lengths": length_table(comparison),
+        "curves": any(run.rounds for run in runs),
         "groups": [
-            {"label": group.label, "accuracy": _ends(group, "accuracy"), "loss": _ends(group, "loss")}
+            {"label": group.label or "All methods", "metric": _metric_ends(group), "loss": _loss_ends(group)}
             for group in groups
         ],
-        "cost": cost_table(groups, comparison.baseline),
+        "cost": cost_table(groups),
         "differing": varying_settings(runs),
         "configs": config_texts(groups),
         "runs": run_table(runs),
@@ -80,19 +80,18 @@ def warnings(runs: Sequence[Run]) -> list[str]:
 
 
 def comparison_table(comparison: Comparison) -> Table | None:
-    """The primary metric of every pair."""
+    """The primary metric of every pair, best first."""
     if not comparison.pairs:
         return None
-    several = len({pair.setting for pair in comparison.pairs}) > 1
-    interval = f"{100 * LEVEL:g} % interval"
+    pairs = best_first(comparison.pairs)
+    several, lengths = _several(pairs), any(_length(pair) is not None for pair in pairs)
     return table(
-        f"{comparison.pairs[0].description.capitalize()}, in percent; differences in percentage points",
+        _caption(pairs),
         [
-            *(["setting"] if several else []),
-            *("algorithm", "regulator", "seeds#", f"{comparison.baseline} %#", "regulated %#", "difference#"),
-            *(f"{interval}#", "p, Holm#", "d_z#", "verdict"),
+            *("method", *(["setting"] if several else []), "seeds#", "baseline#", "with it#", "difference#"),
+            *(f"{100 * LEVEL:g} % interval#", "p, Holm#", "d_z#", *(["length#"] if lengths else []), "verdict"),
         ],
-        [_pair_row(pair, several) for pair in comparison.pairs],
+        [_pair_row(pair, several, lengths) for pair in pairs],
     )
 
 
@@ -100,13 +99,13 @@ def other_metrics_table(comparison: Comparison) -> Table | None:
     """Differences in the metrics that describe and do not decide."""
     if not comparison.pairs:
         return None
-    several = len({pair.setting for pair in comparison.pairs}) > 1
+    pairs = best_first(comparison.pairs)
+    several = _several(pairs)
     others = {name: metric for name, metric in METRICS.items() if name != PRIMARY}
     return table(
-        f"Other metrics: difference to {comparison.baseline}, in points or rounds; they describe and get no verdict",
+        "Other readings of the same curves: difference to the baseline; they describe and get no verdict",
         [
-            *(["setting"] if several else []),
-            *("algorithm", "regulator"),
+            *("method", *(["setting"] if several else [])),
             *(name.replace("_", " ") + (" (optimistic)" if m.optimistic else "") + "#" for name, m in others.items()),
         ],
         [
@@ -118,36 +117,59 @@ def other_metrics_table(comparison: Comparison) -> Table | None:
                     for mean in [pair.estimates[name].mean]
                 ),
             ]
-            for pair in comparison.pairs
+            for pair in pairs
         ],
     )
 
 
-def _pair_row(pair: Pair, several: bool) -> list[Cell]:
-    found = pair.primary
+def _caption(pairs: Sequence[Pair]) -> str:
+    """What the columns are of; metrics that differ are each named."""
+    described = dict.fromkeys(
+        f"{pair.description.capitalize()}{_unit(pair.metric)} ({pair.metric.direction})" for pair in pairs
+    )
+    lengths = any(_length(pair) is not None for pair in pairs)
+    more = "; length: of all server steps, in units of the baseline's" if lengths else ""
+    return "; ".join(described) + more
+
+
+def _unit(quantity: Quantity) -> str:
+    if quantity.is_share:
+        return ", in percent and percentage points"
+    return f", in {quantity.unit}" if quantity.unit else ""
+
+
+def _pair_row(pair: Pair, several: bool, lengths: bool) -> list[Cell]:
+    found, metric = pair.primary, pair.metric
+    length = _length(pair)
     return [
         *_names(pair, several),
         Cell(str(len(pair.seeds)), len(pair.seeds)),
-        Cell(_percent(found.baseline_mean), found.baseline_mean),
-        Cell(_percent(found.regulated_mean), found.regulated_mean),
-        Cell(points(found.mean), found.mean),
-        _interval(found.interval),
-        Cell(_number(found.p_holm, ".3g"), found.p_holm),
-        Cell(_number(found.dz, "+z.2f"), found.dz),
-        Cell(_verdict(pair)),
+        Cell(metric.number(found.baseline_mean), found.baseline_mean),
+        Cell(metric.number(found.regulated_mean), found.regulated_mean),
+        Cell(metric.change(found.mean), found.mean),
+        _interval(pair),
+        Cell(format_or_dash(found.p_holm, ".3g"), found.p_holm),
+        Cell(format_or_dash(found.dz, "+z.2f"), found.dz),
+        *([Cell(format_or_dash(length, ".2f"), length)] if lengths else []),
+        Cell(verdict_text(pair), style=verdict_class(pair)),
     ]
 
 
-def _verdict(pair: Pair) -> str:
-    return "nothing to compare" if pair.primary.mean is None else pair.verdict
+def _interval(pair: Pair) -> Cell:
+    interval = pair.primary.interval
+    return Cell("-") if interval is None else Cell(" to ".join(map(pair.metric.change, interval)), interval[0])
 
 
-def _interval(interval: tuple[float, float] | None) -> Cell:
-    return Cell("-") if interval is None else Cell(" to ".join(map(points, interval)), interval[0])
+def _length(pair: Pair) -> float | None:
+    return None if pair.split is None else pair.split.ratio
+
+
+def _several(pairs: Sequence[Pair]) -> bool:
+    return len({pair.setting for pair in pairs}) > 1
 
 
 def _names(pair: Pair, several: bool) -> list[Cell]:
-    return [*([Cell(pair.setting)] if several else []), Cell(pair.algorithm), Cell(pair.regulator)]
+    return [Cell(pair.method), *([Cell(pair.setting)] if several else [])]
 
 
 def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
@@ -156,41 +178,50 @@ def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
     arms = [arm for group in groups for arm in group.arms]
     if not any(run.state == "finished" for arm in arms for run in arm.runs):
         return [*lines, "No run is finished, so nothing is compared yet."]
-    regulated = any(arm.regulator != baseline for arm in arms)
-    missing = f"finished baseline ({baseline})" if regulated else "regulated run"
+    others = any(arm.name != baseline for arm in arms)
+    missing = f"finished baseline ({baseline})" if others else "method besides the baseline"
     return [
         *lines,
-        f"There is no {missing} to compare with, so this page cannot say whether regulation helped;"
+        f"There is no {missing} to compare with, so this page cannot say whether it helped;"
         " `ecgr compare` makes paired runs.",
     ]
 
 
 def _endings(arm: Arm) -> Iterable[str]:
     runs = [run for run in arm.counted if run.rounds]
-    if not runs:
-        yield f"{arm.label}: no round yet."
+    ends = [end for run in runs if (end := last5(run.summary)) is not None]
+    if not ends:
+        yield f"{arm.label}: no round yet." if not runs else f"{arm.label}: no finite number at the end."
         return
-    shares = [end for run in runs if (end := last5(run.summary)) is not None]
+    quantity, rounds = runs[0].summary.metric, max(len(run.rounds) for run in runs)
     seeds = f"seed{'s' if len(runs) > 1 else ''} {', '.join(str(run.seed) for run in runs)}"
-    spread = f" ({_percent(min(shares))} to {_percent(max(shares))})" if len(runs) > 1 else ""
-    rounds = max(len(run.rounds) for run in runs)
+    spread = f" ({quantity.number(min(ends))} to {quantity.number(max(ends))})" if len(ends) > 1 else ""
     verb = "ended" if runs[0].state == "finished" else "stands"
-    what = METRICS[PRIMARY].describe(runs[0].summary.metric, rounds)
     yield (
-        f"{arm.label}: {verb} at {_percent(sum(shares) / len(shares))} %{spread}, {what},"
+        f"{arm.label}: {verb} at {quantity.level(sum(ends) / len(ends))}{spread},"
+        f" {METRICS[PRIMARY].describe(quantity, rounds)},"
         f" after {rounds} {'round' if rounds == 1 else 'rounds'}, {seeds}."
     )
 
 
-def _ends(group: Group, curve: str) -> str:
+def _metric_ends(group: Group) -> str:
     """An alternative text for a plot: where each arm's curve ends."""
-    ends = []
-    for arm in group.arms:
-        values = [v for run in arm.counted if run.rounds for v in [run.rounds[-1].get(curve)] if v is not None]
-        if values:
-            mean = sum(values) / len(values)
-            ends.append(f"{arm.regulator} ends at {_percent(mean) + ' %' if curve == 'accuracy' else f'{mean:.3f}'}")
-    return f"{curve} over rounds, {group.label}: {', '.join(ends) or 'no round yet'}"
+    quantity = group.arms[0].runs[0].summary.metric
+    ends = {
+        arm.name: [v for run in arm.counted if run.rounds for v in run.summary.values[-1:] if v is not None]
+        for arm in group.arms
+    }
+    told = [f"{name} ends at {quantity.level(sum(values) / len(values))}" for name, values in ends.items() if values]
+    return f"{quantity.name} over rounds, {group.label}: {', '.join(told) or 'no round yet'}"
+
+
+def _loss_ends(group: Group) -> str:
+    ends = {
+        arm.name: [v for run in arm.counted if run.rounds for v in [run.rounds[-1].get("loss")] if v is not None]
+        for arm in group.arms
+    }
+    told = [f"{name} ends at {sum(values) / len(values):.3f}" for name, values in ends.items() if values]
+    return f"loss over rounds, {group.label}: {', '.join(told) or 'no round yet'}"
 
 
 def _facts(runs: Sequence[Run]) -> list[str]:
@@ -199,13 +230,22 @@ def _facts(runs: Sequence[Run]) -> list[str]:
     def values(section: str, key: str) -> str:
         return join_values(config.get(section, {}).get(key) for config in configs)
 
-    return [
+    facts = [
         f"{len(runs)} {'run' if len(runs) == 1 else 'runs'}",
         values("data", "name"),
-        f"{values('partition', 'clients')} clients",
+        f"{clients} clients" if (clients := values("partition", "clients")) else "",
         f"{values('federation', 'rounds')} rounds",
-        f"{'seeds' if len({run.seed for run in runs}) > 1 else 'seed'} {values('run', 'seed')}",
+        _seeds({run.seed for run in runs}),
     ]
+    return [fact for fact in facts if fact]
+
+
+def _seeds(seeds: set[int]) -> str:
+    """Seeds in a row as their ends."""
+    low, high = min(seeds), max(seeds)
+    if len(seeds) > 2 and high - low + 1 == len(seeds):
+        return f"seeds {low} to {high}"
+    return f"{'seeds' if len(seeds) > 1 else 'seed'} {join_values(seeds)}"
 
 
 def _differing_files(runs: Sequence[Run]) -> list[str]:
@@ -215,11 +255,3 @@ def _differing_files(runs: Sequence[Run]) -> list[str]:
         for name, digest in files.items():
             seen.setdefault(name, set()).add(str(digest))
     return [name for name, digests in seen.items() if len(digests) > 1]
-
-
-def _percent(value: float | None) -> str:
-    return "-" if value is None else f"{100 * value:.2f}"
-
-
-def _number(value: float | None, form: str) -> str:
-    return "-" if value is None else format(value, form)

@@ -21,7 +21,7 @@ function css(name) {
 
 function readTheme() {
   const theme = { arms: [] };
-  for (const name of ['paper', 'ink', 'quiet', 'line', 'grid', 'strip', 'absent', 'damped', 'cell', 'low', 'middle', 'high']) theme[name] = css('--' + name);
+  for (const name of ['paper', 'ink', 'quiet', 'line', 'grid', 'strip', 'absent', 'damped', 'cell', 'low', 'middle', 'high', 'good', 'bad', 'same', 'odd']) theme[name] = css('--' + name);
   for (let i = 0; i < ARMS; i++) theme.arms.push(css('--arm-' + i));
   theme.font = css('--sans');
   return theme;
@@ -46,6 +46,20 @@ function axis(theme, title, more = {}) {
     gridcolor: theme.grid, linecolor: theme.line, zeroline: false, ticks: '', automargin: true,
     tickfont: { size: 12, color: theme.quiet }, ...more,
   };
+}
+
+// Rounds are whole numbers, and so are their marks.
+function roundAxis(theme, rounds, more = {}) {
+  const last = Math.max(1, ...rounds);
+  const wanted = last / (narrow.matches ? 4 : 7);
+  const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((each) => each >= wanted) ?? Math.ceil(wanted);
+  return axis(theme, 'round', { showgrid: false, tickmode: 'linear', tick0: 0, dtick: step, tickformat: 'd', hoverformat: 'd', ...more });
+}
+
+const TONES = { better: 'good', worse: 'bad', equivalent: 'same', 'not trained yet': 'odd' };
+
+function verdictColour(theme, verdict) {
+  return theme[TONES[verdict] ?? 'quiet'];
 }
 
 function layout(theme, more = {}) {

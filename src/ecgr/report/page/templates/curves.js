@@ -1,4 +1,4 @@
-// Accuracy and loss: for each arm the mean of its finished runs and their range; other runs as thin lines.
+// The primary metric and the loss: for each arm the mean of its finished runs, and behind it each run as a thin line.
 const smoothing = document.getElementById('smoothing');
 
 function smooth(values, width) {
@@ -27,54 +27,69 @@ function overSeeds(runs, name, width) {
   };
 }
 
-function curveTraces(theme, group, name, scale) {
+function curveTraces(theme, group, name, digits) {
   const width = Number(smoothing.value);
-  const scaled = (values) => values.map((value) => (value === null ? null : scale * value));
-  const digits = name === 'accuracy' ? '.2f' : '.4f';
-  return group.arms.flatMap((arm) => {
+  const lines = (rounds) => (rounds.length > 1 ? 'lines' : 'markers');
+  const behind = [];
+  const means = [];
+  for (const arm of group.arms) {
     const colour = armColour(theme, arm.colour);
+    const own = { legendgroup: `arm ${arm.label}` };
     const finished = arm.runs.filter((run) => run.state === 'finished' && run.rounds.length);
+    if (finished.length > 1) {
+      for (const run of finished) {
+        behind.push({
+          x: run.rounds, y: smooth(run[name], width), type: 'scatter', mode: lines(run.rounds), name: `seed ${run.seed}`, ...own, showlegend: false, hoverinfo: 'skip',
+          line: { color: faint(colour, 0.35), width: 0.8 }, marker: { color: faint(colour, 0.35), size: 4 },
+        });
+      }
+    }
     const curve = overSeeds(finished, name, width);
     const seeds = finished.length === 1 ? `seed ${finished[0].seed}` : `${finished.length} seeds`;
-    const own = { legendgroup: `arm ${arm.label}` };
-    const traces = finished.length < 2 ? [] : [band(curve.rounds, scaled(curve.low), scaled(curve.high), colour, own)];
     if (finished.length) {
-      traces.push({
-        x: curve.rounds, y: scaled(curve.mean), type: 'scatter', mode: curve.rounds.length > 1 ? 'lines' : 'markers',
-        name: plain(`${arm.label}, ${seeds}`), ...own, line: { color: colour, width: 2.25, dash: armDash(arm.colour) }, marker: { color: colour },
-        customdata: curve.rounds.map((_, at) => [scale * curve.low[at], scale * curve.high[at]]),
+      means.push({
+        x: curve.rounds, y: curve.mean, type: 'scatter', mode: lines(curve.rounds),
+        name: plain(`${arm.label}, ${seeds}`), ...own, line: { color: colour, width: 2.5, dash: armDash(arm.colour) }, marker: { color: colour },
+        customdata: curve.rounds.map((_, at) => [curve.low[at], curve.high[at]]),
         hovertemplate: `%{y:${digits}} (%{customdata[0]:${digits}} to %{customdata[1]:${digits}})`,
       });
     }
     for (const run of arm.runs.filter((run) => run.state !== 'finished' && run.rounds.length)) {
-      traces.push({
-        x: run.rounds, y: scaled(smooth(run[name], width)), type: 'scatter', mode: run.rounds.length > 1 ? 'lines' : 'markers',
+      means.push({
+        x: run.rounds, y: smooth(run[name], width), type: 'scatter', mode: lines(run.rounds),
         name: plain(`${arm.label}, seed ${run.seed}, ${run.state}`), legendgroup: `run ${run.name}`,
         line: { color: colour, width: 1.25, dash: 'dot' }, marker: { color: colour }, hovertemplate: `%{y:${digits}}`,
       });
     }
-    return traces;
-  });
+  }
+  return [...behind, ...means];
 }
 
-function curvePlot(group, name, title, scale) {
-  return (theme) => ({
-    traces: curveTraces(theme, group, name, scale),
-    layout: layout(theme, {
-      hovermode: 'x unified', showlegend: true,
-      xaxis: axis(theme, 'round', { hoverformat: 'd', showgrid: false, tickformat: 'd' }),
-      yaxis: axis(theme, title, { rangemode: 'normal' }),
-    }),
-  });
+function curvePlot(group, name, title, digits) {
+  const rounds = group.arms.flatMap((arm) => arm.runs.flatMap((run) => run.rounds));
+  return (theme, element) => {
+    // a legend of many names takes lines of its own
+    const lines = Math.ceil(group.arms.length / (narrow.matches ? 1 : 2)) - 1;
+    element.style.height = `${(narrow.matches ? 18 : 21) + 1.4 * Math.min(8, lines)}rem`;
+    return {
+      traces: curveTraces(theme, group, name, digits),
+      layout: layout(theme, {
+        hovermode: 'x unified', showlegend: true,
+        xaxis: roundAxis(theme, rounds), yaxis: axis(theme, plain(title), { rangemode: 'normal' }),
+      }),
+    };
+  };
 }
 
 data.groups.forEach((group, number) => {
-  register(`plot-accuracy-${number}`, curvePlot(group, 'accuracy', 'test accuracy, %', 100));
-  register(`plot-loss-${number}`, curvePlot(group, 'loss', 'test loss', 1));
+  register(`plot-metric-${number}`, curvePlot(group, 'metric', group.metric, group.digits));
+  register(`plot-loss-${number}`, curvePlot(group, 'loss', 'test loss', '.4f'));
 });
 
-smoothing.addEventListener('input', () => {
-  const width = Number(smoothing.value);
-  document.getElementById('smoothing-text').textContent = width > 1 ? `each point is the mean of up to ${width} rounds` : 'off';
-  for (const id of plots.keys()) if (/^plot-(accuracy|loss)-/.test(id)) show(id);
-});
+if (smoothing) {
+  smoothing.addEventListener('input', () => {
+    const width = Number(smoothing.value);
+    document.getElementById('smoothing-text').textContent = width > 1 ? `each point is the mean of up to ${width} rounds` : 'off';
+    for (const id of plots.keys()) if (/^plot-(metric|loss)-/.test(id)) show(id);
+  });
+}

@@ -116,7 +116,7 @@ register('plot-map', (theme) => {
     }],
     layout: layout(theme, {
       margin: { l: 48, r: 12, t: 12, b: 44 },
-      xaxis: axis(theme, 'step', { showgrid: false, tickformat: 'd' }), yaxis: axis(theme, 'round', { showgrid: false, tickformat: 'd', type: 'linear' }),
+      xaxis: axis(theme, 'step', { showgrid: false, tickformat: 'd' }), yaxis: roundAxis(theme, rounds, { type: 'linear' }),
     }),
   };
 });

@@ -1,5 +1,5 @@
-// Diagnostics, each under its own name, and seconds a round.
-const FIRST_TILES = 9;
+// Diagnostics, each under its own name.
+const FIRST_TILES = 6;
 const diagnosed = data.diagnostics.map((list, number) => ({ list, number })).filter(({ list }) => list.length);
 
 function diagnosticPlot(entry) {
@@ -15,8 +15,8 @@ function diagnosticPlot(entry) {
       ];
     }),
     layout: layout(theme, {
-      hovermode: 'x unified', showlegend: true, margin: { l: 40, r: 8, t: 28, b: 36 },
-      xaxis: axis(theme, 'round', { showgrid: false, tickformat: 'd' }), yaxis: axis(theme, ''),
+      hovermode: 'x unified', showlegend: entry.arms.length < 4, margin: { l: 40, r: 8, t: 28, b: 36 },
+      xaxis: roundAxis(theme, entry.arms.flatMap((arm) => arm.rounds)), yaxis: axis(theme, ''),
     }),
   });
 }
@@ -65,20 +65,3 @@ if (diagnosed.length) {
     for (const id of tiles(diagnosed[Number(event.target.value)])) await show(id);
   });
 }
-
-register('plot-cost', (theme, element) => {
-  const rows = data.cost;
-  const places = rows.map((_, number) => rows.length - 1 - number);
-  rowHeight(element, rows.length, 44, 80);
-  return {
-    traces: rows.map((row, number) => ({
-      type: 'box', orientation: 'h', y: [places[number]], q1: [row.q1], median: [row.median], q3: [row.q3], lowerfence: [row.low], upperfence: [row.high],
-      name: plain(row.label), width: 0.5, line: { color: armColour(theme, row.colour), width: 1.75 }, fillcolor: faint(armColour(theme, row.colour), 0.25), hoverinfo: 'x',
-    })),
-    layout: layout(theme, {
-      showlegend: false, hovermode: 'closest', margin: { l: 48, r: 12, t: 8, b: 44 },
-      xaxis: axis(theme, 'seconds a round', { rangemode: 'tozero' }),
-      yaxis: axis(theme, '', { tickvals: places, ticktext: rows.map((row) => plain(row.label, narrow.matches ? 18 : 48)), range: [-0.6, rows.length - 0.4], showgrid: false, fixedrange: true, tickfont: { size: 13, color: theme.ink } }),
-    }),
-  };
-});
