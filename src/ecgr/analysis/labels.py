@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 from typing import Any
 
 from ecgr.analysis.metrics import method_label
@@ -64,7 +65,7 @@ def flat(config: Config) -> Flat:
 def server_lr(config: Config) -> float:
     """What the server's step is multiplied by."""
     values = flat(config)
-    return next((float(values[key]) for key in SERVER_LR if key in values), 1.0)
+    return prod(float(values.get(key, 1.0)) for key in SERVER_LR)
 
 
 def without_server_lr(config: Config) -> Config:
@@ -80,13 +81,16 @@ def _labels(config: Flat, configs: Sequence[Flat], treatment: Sequence[str], met
     setting = ", ".join(
         f"{key}={config[key]}" for key in varying if key in config and key.partition(".")[0] not in COMPARED
     )
-    given = [f"{key.partition('.')[2]}={config[key]}" for key in treatment if _unusual(key, config, configs)]
-    regulator = ", ".join([_component("regulator", config, configs, treatment), *given])
+    given = [f"{key.partition('.')[2]}={config[key]}" if _unusual(key, config, configs) else "" for key in treatment]
+    regulator = ", ".join([_component("regulator", config, configs, treatment), *filter(None, given)])
     algorithm = _component("algorithm", config, configs, treatment)
-    for section, form in (("server", "{algorithm}/{own}"), ("loss", "{own}:{algorithm}")):
+    for section, form in (("loss", "{algorithm}[{own}]"), ("server", "{algorithm}/{own}")):
         if f"{section}.name" in config and any(key.startswith(f"{section}.") for key in varying):
             algorithm = form.format(algorithm=algorithm, own=_component(section, config, configs, treatment))
-    named = ", ".join([method, *given]) if method else method_label(algorithm, regulator)
+    besides = [
+        text for key, text in zip(treatment, given, strict=True) if text and key.partition(".")[0] not in COMPARED
+    ]
+    named = ", ".join([method, *besides]) if method else method_label(algorithm, regulator)
     return Labels(setting, algorithm, regulator, named)
 
 

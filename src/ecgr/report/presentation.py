@@ -105,7 +105,7 @@ def to_table(comparison: Comparison) -> Table:
     baselines = {pair.baseline_method for pair in comparison.pairs}
     heading = baselines.pop() if len(baselines) == 1 else "baseline"
     table = _started(title, ("seeds", heading, "difference", "p Holm", "d_z"))
-    table.add_column("verdict", min_width=13)
+    table.add_column("verdict", min_width=15)
     ordered = best_first(comparison.pairs)
     for pair in ordered:
         verdict = Text(pair.verdict + (f"\nby {pair.cause}" if pair.cause else ""), STYLES.get(pair.verdict, ""))

@@ -15,6 +15,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from ecgr._version import __version__
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.experiment.config import Experiment, changes_of, load
+from ecgr.experiment.methods import Method
 from ecgr.experiment.objects import description
 from ecgr.runs.record import RunRecord, RunWriter
 from ecgr.runs.workers import worker_count
@@ -264,6 +265,7 @@ def _manifest(problem: "Problem", data: "Described") -> dict[str, Any]:
     return {
         "name": experiment.run.name,
         "key": experiment.key(),
+        "method": Method(experiment.correction, experiment.server, experiment.regulator, experiment.loss).name,
         **identity_of(problem, data),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {
