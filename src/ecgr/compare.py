@@ -22,9 +22,10 @@ from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.experiment.config import Experiment, presets
 from ecgr.files import write_atomically
 from ecgr.report.page.html import write_report
+from ecgr.report.picture import Picture
 from ecgr.report.presentation import to_csv, to_table
 from ecgr.report.presentation import to_json as comparison_json
-from ecgr.report.sentences import sentence
+from ecgr.report.sentences import answer, best_first, sentence
 from ecgr.runs.paired import SEEDS, paired, seed_list
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.sweep import Planned, Progress, plan, run_all
@@ -67,8 +68,10 @@ class Answer:
         write_comparison(self.comparison, self.summaries, directory)
 
     def __rich__(self) -> Group:
-        sentences = (Text(sentence(pair)) for pair in self.pairs)
-        return Group(*sentences, to_table(self.comparison))
+        sentences = (Text(sentence(pair)) for pair in best_first(self.pairs))
+        return Group(
+            Text(answer(self.comparison), "bold"), Picture(self.comparison), *sentences, to_table(self.comparison)
+        )
 
     def __str__(self) -> str:
         text = StringIO()
