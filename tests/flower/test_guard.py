@@ -19,10 +19,10 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Message
 
+from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.memory import MemoryGrid, Ticks
-from ecgr.flower.apps.server import Federation
-from ecgr.flower.apps.site import app_for
+from ecgr.flower.apps.site import Prepared, app_for
 from ecgr.flower.guard.guard import Arrival, Guard
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
 
@@ -66,7 +66,7 @@ def honest(algorithm: str, used: tuple[tuple[int, ...], ...]) -> Snapshot:
 
 def federation(chosen: Problem, root: Path, guard: Guard | None = None, **grid: Any) -> Federation:
     nodes = [{"partition-id": client, "state-dir": str(root)} for client in range(len(PARTS))]
-    memory = MemoryGrid(app_for(lambda: chosen), nodes, **grid)
+    memory = MemoryGrid(app_for(lambda client: Prepared(chosen, {})), nodes, **grid)
     fleet = Fleet(memory, dict(enumerate(chosen.partition.sizes())), clock=Ticks())
     return Federation(chosen, fleet, guard or Guard(), "run", memory.run_id)
 

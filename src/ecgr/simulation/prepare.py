@@ -4,7 +4,7 @@ Everything is tried once, before anything is written or any process started: the
 the loss and the metrics are computed on what it gives.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from copy import deepcopy
 
 import numpy as np
@@ -24,19 +24,62 @@ from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of
 from ecgr.tasks.metric_functions import as_metric
 from ecgr.tasks.metrics import Array, Metric, are_class_scores
 from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.samples import Samples
 
 
 def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Problem:
     """Take the experiment's share of ``dataset``, deal it out, and refuse what could not be trained."""
     dataset = chosen_share(experiment, dataset)
-    model = build_model(experiment, dataset)
+    return _problem(experiment, dataset, deal(experiment, dataset), device)
+
+
+def prepare_site(experiment: Experiment, dataset: Dataset, client: int, device: str = "cpu") -> Problem:
+    """As `prepare`, where ``dataset`` is what this one of several clients holds: nobody else has a sample here."""
+    if experiment.data.fraction != 1 or experiment.data.test_fraction not in (None, 1):
+        raise ConfigError("data.fraction: a site trains on all that it holds; leave data.fraction at 1")
+    nothing = np.empty(0, dtype=np.int64)
+    own = Partition((*(nothing for _ in range(client)), np.arange(len(dataset.train))))
+    return _problem(experiment, dataset, own, device, whole=False)
+
+
+def prepare_server(
+    experiment: Experiment,
+    shape: Mapping[str, int],
+    loss: str,
+    metrics: Sequence[str],
+    sizes: Sequence[int],
+    test: Samples | None = None,
+) -> Problem:
+    """A problem without a training sample: made of what clients say of theirs; perhaps with samples to test on."""
+    nothing = Samples(np.empty((0, 1), dtype=np.float32), np.empty(0, dtype=np.int64))
+    held = Held.of(nothing)
+    ends = np.cumsum(sizes)
+    return Problem(
+        experiment=experiment.without_data(),
+        model=build_model(experiment, shape),
+        loss=experiment.loss or as_loss(loss),
+        metrics=tuple(as_metric(metric) for metric in metrics),
+        train=held,
+        test=held if test is None else Held.of(test),
+        classes=None,
+        mean=(),
+        std=(),
+        partition=Partition(tuple(np.arange(end - size, end) for size, end in zip(sizes, ends, strict=True))),
+    )
+
+
+def _problem(
+    experiment: Experiment, dataset: Dataset, partition: Partition, device: str, *, whole: bool = True
+) -> Problem:
+    """``whole``: whether these are all test samples, on which every metric must have a value."""
+    model = build_model(experiment, dataset.shape)
     loss = experiment.loss or as_loss(dataset.loss)
     metrics = tuple(as_metric(metric) for metric in experiment.data.metrics or dataset.metrics)
     train, test = Held.of(dataset.train), Held.of(dataset.test)
     outputs = _trial_outputs(model, dataset, test)
     _check_loss(loss, dataset, outputs)
-    _check_metrics(metrics, dataset.test.targets, outputs)
-    partition = deal(experiment, dataset)
+    if whole:
+        _check_metrics(metrics, dataset.test.targets, outputs)
     problem = Problem(
         experiment=experiment.without_data(),
         model=model,
@@ -55,12 +98,12 @@ def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Pr
     return problem
 
 
-def build_model(experiment: Experiment, dataset: Dataset) -> nn.Module:
+def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
     """The experiment's model with the weights of its seed; torch's global generator is left as it was."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(torch_seed(experiment.run.seed, "weights"))
         try:
-            model = experiment.model.build(dataset.shape)
+            model = experiment.model.build(shape)
         except EcgrError:
             raise
         except Exception as error:

@@ -5,7 +5,7 @@ run that goes on from a snapshot computes the same bits as one that never stoppe
 """
 
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -107,9 +107,18 @@ def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
 
 
 def conclude(
-    problem: Problem, engine: Engine, snapshot: Snapshot, jobs: Sequence[ClientJob], replies: Replies, began: float
+    problem: Problem,
+    engine: Engine,
+    snapshot: Snapshot,
+    jobs: Sequence[ClientJob],
+    replies: Replies,
+    began: float,
+    score: Callable[[Snapshot], Evaluation] | None = None,
 ) -> Outcome:
-    """Aggregate what came back, evaluate, and write the round's line; ``began`` is when the round did."""
+    """Aggregate what came back, evaluate, and write the round's line.
+
+    ``began`` is when the round did; ``score`` evaluates where the test samples are not the problem's own.
+    """
     experiment, used = problem.experiment, replies.used
     if not used:
         client, reason = replies.rejected[0]
@@ -129,7 +138,7 @@ def conclude(
     after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
     step = served(problem, snapshot) - served(problem, after)
     after = replace(after, step=step if experiment.run.diagnostics else None)
-    evaluation = evaluate(problem, engine, after)
+    evaluation = score(after) if score is not None else evaluate(problem, engine, after)
     row: dict[str, Any] = {
         "round": after.rounds,
         **{name: value for name, value in evaluation.metrics.items() if name == "accuracy"},

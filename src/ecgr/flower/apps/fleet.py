@@ -14,6 +14,7 @@ import httpx
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
+from ecgr.flower.apps.enrolment import Enrolment
 from ecgr.flower.apps.wire import SITE
 
 POLL_SECONDS = 1.0
@@ -52,15 +53,19 @@ class Fleet:
 
     Attributes:
         grid: Flower's, or one in memory.
-        enrolled: samples by client, as the experiment deals them.
+        enrolled: samples by client: as the experiment deals them, or as sites with samples of their own have said.
+        places: how many clients there are, where sites hold their own samples; 0 where the experiment deals them.
+        sites: what such sites said.
         keys: the sites' public keys by client; empty where nodes are not authenticated.
         clock: what deadlines are measured by.
     """
 
     grid: Grid
-    enrolled: Mapping[int, int]
+    enrolled: dict[int, int]
     keys: Mapping[int, bytes] = field(default_factory=dict)
     clock: Clock = field(default_factory=WallClock)
+    places: int = 0
+    sites: dict[int, Enrolment] = field(default_factory=dict)
     _known: dict[int, int] = field(default_factory=dict)
 
     def present(self) -> dict[int, int]:
@@ -131,11 +136,16 @@ class Fleet:
             return "it does not say which client it stands for"
         site = reply.content.config_records[SITE]
         client, examples = site.get("client"), site.get("examples")
-        if type(client) is not int or client not in self.enrolled:
+        if type(client) is not int or not (client in self.enrolled or 0 <= client < self.places):
             return "it stands for a client that there is not"
-        if examples != self.enrolled[client]:
-            return f"client {client} holds other data than the experiment deals to it"
         if self.keys and self.keys.get(client) != key:
             return f"it claims to be client {client}, whose key it does not hold"
+        if self.places and client not in self.enrolled:
+            said = Enrolment.from_record(site)
+            if said is None:
+                return f"client {client} does not say what samples it holds"
+            self.sites[client], self.enrolled[client] = said, said.examples
+        if examples != self.enrolled[client]:
+            return f"client {client} holds other data than it is known to"
         self._known[node] = client
         return None

@@ -6,30 +6,24 @@ repeated with the same clients from the same state, so nothing of it is left in 
 """
 
 import logging
-import time
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from pathlib import Path
 
 import httpx
-from flwr.app import Context, MessageType
+from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from ecgr.errors import ConfigError, EcgrError, QuorumLost
+from ecgr.errors import ConfigError, EcgrError
 from ecgr.experiment.config import Experiment, load
 from ecgr.files import write_atomically
+from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Clock, Fleet, WallClock
-from ecgr.flower.apps.wire import NEVER, Order
-from ecgr.flower.guard.guard import UNKNOWN, Arrival, Guard
-from ecgr.flower.guard.inspection import Asked
+from ecgr.flower.apps.opening import Opened, dealt, enrolled
+from ecgr.flower.guard.guard import Guard
 from ecgr.runs.record import to_json
 from ecgr.runs.runner import play
-from ecgr.simulation.client import ClientJob
-from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import Outcome, Replies, Snapshot, conclude, participants, round_jobs
-from ecgr.simulation.workspace import Problem
+from ecgr.simulation.rounds import Outcome, Snapshot, participants
 
 log = logging.getLogger("ecgr.flower")
 
@@ -42,6 +36,8 @@ def server_app(
     keys: Mapping[int, bytes] | None = None,
     device: str = "cpu",
     clock: Clock | None = None,
+    local_data: bool = False,
+    test: str | Path | None = None,
 ) -> ServerApp:
     """A ServerApp that runs ``experiment`` into the run directory ``out``, or goes on with it there.
 
@@ -52,6 +48,9 @@ def server_app(
         keys: the sites' public keys by client; a node must hold the key of the client it stands for.
         device: where to evaluate.
         clock: what deadlines are measured by; time, but in tests.
+        local_data: whether sites hold their own samples, and the server none but those of ``test``.
+        test: with ``local_data``, a file of arrays (`ecgr.tasks.data.array_files`) to evaluate on; otherwise each site
+            evaluates on its own test samples.
 
     >>> app = server_app("quickstart", "runs/federated", guard=Guard(min_clients=5))
     """
@@ -63,7 +62,10 @@ def server_app(
         failure.unlink(missing_ok=True)
         try:
             chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
-            _serve(grid, context, chosen, Path(out), guard or Guard(), keys or {}, device, clock or WallClock())
+            refuse_simulator_only(chosen)
+            fleet = Fleet(grid, {}, keys or {}, clock or WallClock())
+            opened = enrolled(chosen, fleet, guard or Guard(), test) if local_data else dealt(chosen, fleet, device)
+            _serve(opened, context, Path(out), guard or Guard())
         except httpx.HTTPError:
             raise  # the SuperLink is gone: nothing that trying again could not mend
         except Exception as error:
@@ -81,35 +83,22 @@ def failure_path(out: Path) -> Path:
     return out / ".federation" / "failure.json"
 
 
-def _serve(
-    grid: Grid,
-    context: Context,
-    experiment: Experiment,
-    out: Path,
-    guard: Guard,
-    keys: Mapping[int, bytes],
-    device: str,
-    clock: Clock,
-) -> None:
-    refuse_simulator_only(experiment)
-    dataset = experiment.source.load()
-    problem = prepare(experiment, dataset, device)
-    sizes = {client: size for client, size in enumerate(problem.partition.sizes()) if size}
+def _serve(opened: Opened, context: Context, out: Path, guard: Guard) -> None:
+    problem, fleet, sizes = opened.problem, opened.fleet, opened.fleet.enrolled
     asked = len(participants(problem, 0))
     if guard.min_clients > asked:
         raise ConfigError(f"min_clients: {guard.min_clients} are needed, but only {asked} take part in a round")
-    fleet = Fleet(grid, sizes, keys, clock)
 
     def rounds(snapshot: Snapshot) -> Generator[Outcome, None, None]:
         run = sha256((out / "run.json").read_bytes()).hexdigest()[:16]
-        federation = Federation(problem, fleet, guard, run, context.run_id)
+        federation = Federation(problem, fleet, guard, run, context.run_id, opened.scored_by_sites)
         fleet.wait_for(sizes, len(sizes), guard.deadline)
-        while snapshot.rounds < experiment.federation.rounds:
+        while snapshot.rounds < problem.experiment.federation.rounds:
             outcome = federation.play_round(snapshot)
             yield outcome
             snapshot = outcome.snapshot
 
-    play(problem, dataset, out, rounds, resume=True, every=1, watch=_log_round, warn=log.warning)
+    play(problem, opened.data, out, rounds, resume=True, every=1, watch=_log_round, warn=log.warning)
 
 
 def refuse_simulator_only(experiment: Experiment) -> None:
@@ -123,68 +112,5 @@ def refuse_simulator_only(experiment: Experiment) -> None:
         raise ConfigError(*problems)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Federation:
-    """Plays rounds with the clients of a fleet."""
-
-    problem: Problem
-    fleet: Fleet
-    guard: Guard
-    run: str
-    flower_run: int
-    _engine: SerialEngine = field(init=False)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_engine", SerialEngine(self.problem))
-
-    def play_round(self, snapshot: Snapshot) -> Outcome:
-        """One round, attempted again while too few replies can be used."""
-        began = time.perf_counter()
-        jobs = round_jobs(self.problem, snapshot)
-        before: list[tuple[int, str]] = []
-        for attempt in range(1, self.guard.attempts + 1):
-            replies = self._attempt(snapshot, jobs, attempt)
-            if len(replies.used) >= self.guard.min_clients:
-                counted = replace(replies, rejected=[*before, *replies.rejected])
-                return conclude(self.problem, self._engine, snapshot, jobs, counted, began)
-            usable = f"{len(replies.used)} of {len(jobs)} replies usable, {self.guard.min_clients} needed"
-            log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, usable)
-            before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
-        reasons = "; ".join(f"client {client}: {reason}" for client, reason in replies.rejected)
-        raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {usable} ({reasons})")
-
-    def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], attempt: int) -> Replies:
-        """Ask the round's clients once."""
-        group = f"{snapshot.rounds + 1}.{attempt}"
-        clients = [job.client for job in jobs]
-        nodes = self.fleet.wait_for(clients, self.guard.min_clients, self.guard.deadline)
-        orders = {job.client: self._order(snapshot, job) for job in jobs}
-        asked = {
-            client: Asked(
-                self.problem, order, self.flower_run, nodes.get(client, UNKNOWN), group, self.fleet.enrolled[client]
-            )
-            for client, order in orders.items()
-        }
-        contents = {nodes[client]: orders[client].to_records() for client in clients if client in nodes}
-        arrivals = []
-        for node, message in self.fleet.exchange(contents, MessageType.TRAIN, group, self.guard.deadline):
-            client = self.fleet.client_of(node)
-            arrivals.append(Arrival(UNKNOWN if client is None else client, message))
-        return self.guard.judge(asked, arrivals)
-
-    def _order(self, snapshot: Snapshot, job: ClientJob) -> Order:
-        remembered = snapshot.clients.get(job.client)
-        return Order(
-            run=self.run,
-            client=job.client,
-            round_index=job.round_index,
-            lr=job.lr,
-            remembered=NEVER if remembered is None else int(remembered["round"]),
-            params=job.params,
-            buffers=job.buffers,
-            server=job.server,
-        )
-
-
 def _log_round(row: Mapping[str, object]) -> None:
-    log.info("round %s: accuracy %s, loss %s", row["round"], row["accuracy"], row["loss"])
+    log.info("round %s: %s, loss %s", row["round"], row["metrics"], row["loss"])

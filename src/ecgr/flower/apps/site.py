@@ -8,21 +8,23 @@ quote what it choked on, so the server gets a class name and a code.
 import functools
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import platformdirs
-from flwr.app import ConfigRecord, Context, Error, Message, RecordDict
+from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
-from ecgr._version import __version__
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.experiment.config import Experiment, load
+from ecgr.flower.apps.enrolment import Enrolment
+from ecgr.flower.apps.scoring import score_records
 from ecgr.flower.apps.sitestate import SiteState
 from ecgr.flower.apps.wire import NEVER, SITE, Order, reply_records
 from ecgr.simulation.engines import Engine, SerialEngine
 from ecgr.simulation.engines.pool import Lost
-from ecgr.simulation.prepare import prepare
+from ecgr.simulation.prepare import prepare, prepare_site
 from ecgr.simulation.workspace import Problem
 
 ERROR_BASE = 100
@@ -33,46 +35,88 @@ log = logging.getLogger("ecgr.flower")
 Handler = Callable[[Message, Context], Message]
 
 
-def client_app(experiment: Experiment | str | Path, *, device: str = "cpu") -> ClientApp:
+def client_app(experiment: Experiment | str | Path, *, device: str = "cpu", local_data: bool = False) -> ClientApp:
     """A ClientApp that trains one client of ``experiment``.
 
     The node's config gives ``partition-id``, the client it stands for, and may give ``state-dir``, where its state is
-    kept; by default that is ``$ECGR_STATE``, or this user's state directory.
+    kept; by default that is ``$ECGR_STATE``, or this user's state directory. With ``local_data`` the site's data set
+    holds this client's samples and nobody else's; otherwise the client gets its share of a set that all sites hold.
 
     >>> app = client_app("quickstart")
     """
-
-    def prepared() -> Problem:
-        chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
-        return prepare(chosen, chosen.source.load(), device)
-
-    return app_for(prepared)
+    chosen = functools.cache(lambda: experiment if isinstance(experiment, Experiment) else load(experiment))
+    return app_for(functools.partial(own_samples if local_data else dealt_samples, chosen, device))
 
 
-def app_for(prepared: Callable[[], Problem]) -> ClientApp:
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """A site's problem, and what a model must know of its samples."""
+
+    problem: Problem
+    shape: Mapping[str, int]
+
+
+def dealt_samples(experiment: Callable[[], Experiment], device: str, client: int | None) -> Prepared:
+    """The client's share of a data set that every site holds."""
+    dataset = experiment().source.load()
+    return Prepared(prepare(experiment(), dataset, device), dataset.shape)
+
+
+def own_samples(experiment: Callable[[], Experiment], device: str, client: int | None) -> Prepared:
+    """What this site holds, all of it the client's."""
+    chosen, clients = experiment(), experiment().partition.clients
+    if client is None or (clients is not None and client >= clients):
+        raise wrong_client(client, clients or 1)
+    dataset = chosen.source.load()
+    return Prepared(prepare_site(chosen, dataset, client, device), dataset.shape)
+
+
+def app_for(prepare: Callable[[int | None], Prepared]) -> ClientApp:
     """A ClientApp for a problem that is prepared at the first message, where a failure can be kept at the site."""
-    app, problem = ClientApp(), functools.cache(prepared)
-    engine = functools.cache(lambda: SerialEngine(problem()))
+    app, prepared = ClientApp(), functools.cache(prepare)
+    engine = functools.cache(lambda client: SerialEngine(prepared(client).problem))
+
+    def own(context: Context) -> tuple[int, Prepared]:
+        given = context.node_config.get("partition-id")
+        client = given if type(given) is int and given >= 0 else None
+        known = prepared(client)
+        clients = len(known.problem.partition)
+        if client is None or client >= clients:
+            raise wrong_client(given, clients)
+        return client, known
 
     @app.query()
     @_discreet
     def enrol(message: Message, context: Context) -> Message:
-        """Say which client this is and how many samples it holds."""
-        client = _client_of(context, problem())
-        examples = problem().partition.sizes()[client]
-        site = ConfigRecord({"client": client, "examples": examples, "ecgr": __version__})
+        """Say which client this is, how many samples it holds and what they are like."""
+        client, known = own(context)
+        site = Enrolment.of(known.problem, client, known.shape).to_record()
         return Message(RecordDict({SITE: site}), reply_to=message)
 
     @app.train()
     @_discreet
     def train(message: Message, context: Context) -> Message:
         """One round."""
-        order = Order.from_records(message.content)
-        if order.client != _client_of(context, problem()):
-            raise ConfigError(f"partition-id: asked for client {order.client}, this node stands for another")
-        return Message(answer(problem(), engine(), order, state_root(context)), reply_to=message)
+        client, known = own(context)
+        order = _own_order(message, client)
+        return Message(answer(known.problem, engine(client), order, state_root(context)), reply_to=message)
+
+    @app.evaluate()
+    @_discreet
+    def evaluate(message: Message, context: Context) -> Message:
+        """Score a model on the site's own test samples."""
+        client, known = own(context)
+        order = _own_order(message, client)
+        return Message(score_records(known.problem, engine(client), order), reply_to=message)
 
     return app
+
+
+def _own_order(message: Message, client: int) -> Order:
+    order = Order.from_records(message.content)
+    if order.client != client:
+        raise ConfigError(f"partition-id: asked for client {order.client}, this node stands for another")
+    return order
 
 
 def answer(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
@@ -95,14 +139,12 @@ def state_root(context: Context) -> Path:
     return Path(str(given)) if given else platformdirs.user_state_path("ecgr") / "flower"
 
 
-def _client_of(context: Context, problem: Problem) -> int:
-    client, clients = context.node_config.get("partition-id"), len(problem.partition)
-    if type(client) is not int or not 0 <= client < clients:
-        raise ConfigError(
-            f"partition-id: {client!r} does not fit; start the SuperNode with --node-config partition-id=N,"
-            f" N from 0 to {clients - 1}"
-        )
-    return client
+def wrong_client(given: object, clients: int) -> ConfigError:
+    """The error for a node that does not say which client it stands for."""
+    return ConfigError(
+        f"partition-id: {given!r} does not fit; start the SuperNode with --node-config partition-id=N,"
+        f" N from 0 to {clients - 1}"
+    )
 
 
 def _discreet(handler: Handler) -> Handler:

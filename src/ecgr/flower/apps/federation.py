@@ -1,0 +1,109 @@
+"""The rounds of a federation: orders to sites, replies through the guard, the simulator's own conclusion."""
+
+import logging
+import time
+from dataclasses import dataclass, field, replace
+
+from flwr.app import MessageType
+
+from ecgr.errors import QuorumLost
+from ecgr.flower.apps.fleet import Fleet
+from ecgr.flower.apps.scoring import combine_scores, site_scores
+from ecgr.flower.apps.wire import NEVER, Order
+from ecgr.flower.guard.guard import UNKNOWN, Arrival, Guard
+from ecgr.flower.guard.inspection import Asked
+from ecgr.simulation.client import ClientJob
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.evaluation import Evaluation
+from ecgr.simulation.rounds import Outcome, Replies, Snapshot, conclude, round_jobs, served
+from ecgr.simulation.workspace import Problem
+
+log = logging.getLogger("ecgr.flower")
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Federation:
+    """Plays rounds with the clients of a fleet."""
+
+    problem: Problem
+    fleet: Fleet
+    guard: Guard
+    run: str
+    flower_run: int
+    scored_by_sites: bool = False
+    _engine: SerialEngine = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_engine", SerialEngine(self.problem))
+
+    def play_round(self, snapshot: Snapshot) -> Outcome:
+        """One round, attempted again while too few replies can be used."""
+        began = time.perf_counter()
+        jobs = round_jobs(self.problem, snapshot)
+        before: list[tuple[int, str]] = []
+        for attempt in range(1, self.guard.attempts + 1):
+            replies = self._attempt(snapshot, jobs, attempt)
+            if len(replies.used) >= self.guard.min_clients:
+                counted = replace(replies, rejected=[*before, *replies.rejected])
+                score = self._score if self.scored_by_sites else None
+                return conclude(self.problem, self._engine, snapshot, jobs, counted, began, score)
+            usable = f"{len(replies.used)} of {len(jobs)} replies usable, {self.guard.min_clients} needed"
+            log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, usable)
+            before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
+        reasons = "; ".join(f"client {client}: {reason}" for client, reason in replies.rejected)
+        raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {usable} ({reasons})")
+
+    def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], attempt: int) -> Replies:
+        """Ask the round's clients once."""
+        group = f"{snapshot.rounds + 1}.{attempt}"
+        clients = [job.client for job in jobs]
+        nodes = self.fleet.wait_for(clients, self.guard.min_clients, self.guard.deadline)
+        orders = {job.client: self._order(snapshot, job) for job in jobs}
+        asked = {
+            client: Asked(
+                self.problem, order, self.flower_run, nodes.get(client, UNKNOWN), group, self.fleet.enrolled[client]
+            )
+            for client, order in orders.items()
+        }
+        contents = {nodes[client]: orders[client].to_records() for client in clients if client in nodes}
+        arrivals = []
+        for node, message in self.fleet.exchange(contents, MessageType.TRAIN, group, self.guard.deadline):
+            client = self.fleet.client_of(node)
+            arrivals.append(Arrival(UNKNOWN if client is None else client, message))
+        return self.guard.judge(asked, arrivals)
+
+    def _score(self, snapshot: Snapshot) -> Evaluation:
+        """Have the sites evaluate the model that is handed out, each on its own test samples."""
+        with_tests = [client for client, site in self.fleet.sites.items() if site.tests]
+        nodes = self.fleet.wait_for(with_tests, len(with_tests), self.guard.deadline)
+        params = served(self.problem, snapshot)
+        orders = {
+            client: Order(self.run, client, snapshot.rounds, 0.0, NEVER, params, snapshot.buffers, {})
+            for client in nodes
+        }
+        contents = {nodes[client]: order.to_records() for client, order in orders.items()}
+        group, found = f"{snapshot.rounds}.scores", {}
+        for node, reply in self.fleet.exchange(contents, MessageType.EVALUATE, group, self.guard.deadline):
+            client = self.fleet.client_of(node)
+            if client is None or client in found or isinstance(reply, str) or reply.has_error():
+                continue
+            scores = site_scores(orders[client], reply.content)
+            if scores is not None:
+                found[client] = scores
+        missing = sorted(set(with_tests) - set(found))
+        if missing:
+            log.warning("round %d: not scored by %s", snapshot.rounds, ", ".join(f"site {c}" for c in missing))
+        return combine_scores(self.problem, self.fleet.sites, found)
+
+    def _order(self, snapshot: Snapshot, job: ClientJob) -> Order:
+        remembered = snapshot.clients.get(job.client)
+        return Order(
+            run=self.run,
+            client=job.client,
+            round_index=job.round_index,
+            lr=job.lr,
+            remembered=NEVER if remembered is None else int(remembered["round"]),
+            params=job.params,
+            buffers=job.buffers,
+            server=job.server,
+        )
