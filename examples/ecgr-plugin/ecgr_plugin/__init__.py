@@ -1,0 +1,1 @@
+"""Parts of one's own for ecgr: each module is one entry of a table."""
