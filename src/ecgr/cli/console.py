@@ -22,14 +22,28 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda match: repr(match.group())[1:-1], text)
 
 
-def scores(row: Mapping[str, Any]) -> str:
-    """A round's accuracy and loss; a record has null where the loss was not finite.
+def metrics_of(row: Mapping[str, Any]) -> dict[str, Any]:
+    """A round's metrics, the one that decides first; older records have accuracy alone."""
+    return dict(row["metrics"]) if "metrics" in row else {"accuracy": row["accuracy"]}
 
-    >>> scores({"accuracy": 0.1, "loss": None})
-    'accuracy 0.1000, loss not finite'
+
+def scores(row: Mapping[str, Any]) -> str:
+    """A round's first metric and loss; a record has null where one is not finite.
+
+    >>> scores({"metrics": {"auc": 0.9, "accuracy": 0.8}, "loss": 0.5}), scores({"accuracy": 0.1, "loss": None})
+    ('auc 0.9000, loss 0.5000', 'accuracy 0.1000, loss not finite')
     """
-    loss = "not finite" if row["loss"] is None else f"{row['loss']:.4f}"
-    return f"accuracy {row['accuracy']:.4f}, loss {loss}"
+    first = next(iter(metrics_of(row).items()))
+    return ", ".join(
+        f"{name} not finite" if value is None else f"{name} {value:.4f}"
+        for name, value in (first, ("loss", row["loss"]))
+    )
+
+
+def summary(row: Mapping[str, Any]) -> dict[str, Any]:
+    """What a program is told of a round."""
+    others = {name: row[name] for name in ("loss", "train_loss", "worst_client")}
+    return {"round": row["round"], **metrics_of(row), **others}
 
 
 def complain(*lines: str) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from ecgr.cli.commands import command
-from ecgr.cli.console import complain, out, print_json, scores
+from ecgr.cli.console import complain, out, print_json, scores, summary
 from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides
 from ecgr.cli.progress import RoundProgress
 from ecgr.errors import ConfigError
@@ -63,8 +63,7 @@ def local_command(
         shutil.rmtree(directory / ".federation")
     last = record.rounds[-1]
     if as_json:
-        summary = {name: last[name] for name in ("round", "accuracy", "loss", "train_loss", "worst_client")}
-        print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary})
+        print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary(last)})
     else:
         text = f"{scores(last)} after {last['round']} rounds; {directory}"
         out.print(text, markup=False)

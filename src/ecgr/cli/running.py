@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ecgr.cli.console import complain, out, print_json, scores
+from ecgr.cli.console import complain, out, print_json, scores, summary
 from ecgr.cli.interrupts import resumable, this_command
 from ecgr.cli.options import Device, EngineName, ExperimentName, Json, Out, Set, Workers, overrides
 from ecgr.cli.progress import RoundProgress
@@ -53,8 +53,7 @@ def run_command(
             )
     last = record.rounds[-1]
     if as_json:
-        summary = {name: last[name] for name in ("round", "accuracy", "loss", "train_loss", "worst_client")}
-        print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary})
+        print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary(last)})
     else:
         out.print(
             f"{scores(last)} after {last['round']} rounds; {directory}",

@@ -7,7 +7,7 @@ from typing import Any
 from ecgr.errors import EnvironmentFault
 
 Tracker = Callable[[Mapping[str, Any]], None]
-SCALARS = ("accuracy", "loss", "train_loss", "worst_client", "lr", "step_norm", "seconds", "bytes_up", "bytes_down")
+SCALARS = ("loss", "train_loss", "worst_client", "lr", "step_norm", "seconds", "bytes_up", "bytes_down")
 
 
 def tensorboard(directory: Path) -> Tracker:
@@ -22,9 +22,9 @@ def tensorboard(directory: Path) -> Tracker:
         nonlocal writer
         if writer is None:  # made at the first round: an event file must not stand in a directory that is refused
             writer = SummaryWriter(str(directory / "tensorboard"), purge_step=row["round"])
-        for name in SCALARS:
-            if row[name] is not None:
-                writer.add_scalar(name, row[name], row["round"])
+        for name, value in {**row["metrics"], **{name: row[name] for name in SCALARS}}.items():
+            if value is not None:
+                writer.add_scalar(name, value, row["round"])
         writer.flush()
 
     return track
