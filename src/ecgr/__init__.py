@@ -48,15 +48,30 @@ if _TYPE_CHECKING:
     from ecgr.runs.record import RunRecord as RunRecord
     from ecgr.runs.runner import run as run
     from ecgr.tasks.data import DATASETS as DATASETS
+    from ecgr.tasks.losses import BCE as BCE
+    from ecgr.tasks.losses import LOSSES as LOSSES
+    from ecgr.tasks.losses import MSE as MSE
+    from ecgr.tasks.losses import CrossEntropy as CrossEntropy
+    from ecgr.tasks.metrics import METRICS as METRICS
     from ecgr.tasks.models import MODELS as MODELS
+    from ecgr.tasks.partitioners import IID as IID
     from ecgr.tasks.partitioners import PARTITIONERS as PARTITIONERS
+    from ecgr.tasks.partitioners import Dirichlet as Dirichlet
+    from ecgr.tasks.partitioners import Groups as Groups
+    from ecgr.tasks.partitioners import Quantity as Quantity
+    from ecgr.tasks.partitioners import Shards as Shards
+    from ecgr.tasks.task import Samples as Samples
+    from ecgr.tasks.task import Task as Task
 
 _HOMES = {
     "ALGORITHMS": "algorithms",
     "Answer": "compare",
+    "BCE": "tasks.losses",
     "ConfigError": "errors",
+    "CrossEntropy": "tasks.losses",
     "DATASETS": "tasks.data",
     "DataError": "errors",
+    "Dirichlet": "tasks.partitioners",
     "DriftCorrection": "algorithms",
     "ECGR": "core.regulators",
     "EcgrError": "errors",
@@ -73,11 +88,17 @@ _HOMES = {
     "FedProx": "algorithms",
     "FedYogi": "algorithms",
     "Geometry": "core.geometry",
+    "Groups": "tasks.partitioners",
+    "IID": "tasks.partitioners",
     "IntegrityError": "errors",
+    "LOSSES": "tasks.losses",
+    "METRICS": "tasks.metrics",
     "MODELS": "tasks.models",
+    "MSE": "tasks.losses",
     "Method": "experiment.methods",
     "NotFiniteWarning": "errors",
     "PARTITIONERS": "tasks.partitioners",
+    "Quantity": "tasks.partitioners",
     "QuorumLost": "errors",
     "REGULATORS": "core.regulators",
     "Recorder": "core.recorder",
@@ -85,7 +106,10 @@ _HOMES = {
     "Regulation": "core.geometry",
     "RunRecord": "runs.record",
     "SERVER_RULES": "algorithms",
+    "Samples": "tasks.task",
     "Scaffold": "algorithms",
+    "Shards": "tasks.partitioners",
+    "Task": "tasks.task",
     "Update": "core.update",
     "compare": "compare",
     "herd": "core.regulators",
@@ -96,9 +120,12 @@ _HOMES = {
 __all__ = [
     "ALGORITHMS",
     "Answer",
+    "BCE",
     "ConfigError",
+    "CrossEntropy",
     "DATASETS",
     "DataError",
+    "Dirichlet",
     "DriftCorrection",
     "ECGR",
     "EcgrError",
@@ -115,11 +142,17 @@ __all__ = [
     "FedProx",
     "FedYogi",
     "Geometry",
+    "Groups",
+    "IID",
     "IntegrityError",
+    "LOSSES",
+    "METRICS",
     "MODELS",
+    "MSE",
     "Method",
     "NotFiniteWarning",
     "PARTITIONERS",
+    "Quantity",
     "QuorumLost",
     "REGULATORS",
     "Recorder",
@@ -127,7 +160,10 @@ __all__ = [
     "Regulation",
     "RunRecord",
     "SERVER_RULES",
+    "Samples",
     "Scaffold",
+    "Shards",
+    "Task",
     "Update",
     "__version__",
     "compare",

@@ -70,8 +70,9 @@ class Table(MutableMapping[str, Callable[..., P]], Generic[P]):
 
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
-            if point.name not in self._entries and point not in found.setdefault(point.name, []):
-                found[point.name].append(point)
+            others = found.setdefault(point.name, [])
+            if point.name not in self._entries and _package(point) not in map(_package, others):
+                others.append(point)
         return {name: points for name, points in found.items() if points}
 
     def _load(self, name: str) -> Callable[..., P]:

@@ -6,6 +6,7 @@ with, or counted as done, after its code changed.
 
 import inspect
 from collections.abc import Mapping
+from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
@@ -16,6 +17,8 @@ from ecgr.algorithms import Defaults, Entry
 from ecgr.component import Module
 from ecgr.errors import ConfigError
 from ecgr.tables import Table
+
+NOTED = "__ecgr_source__"
 
 
 def description(table: Table[Any], part: Any) -> dict[str, Any]:
@@ -28,14 +31,23 @@ def own_description(part: Any) -> dict[str, Any]:
     """Class, fields and a hash of the source of an object that is in no table."""
     part = getattr(part, "function", getattr(part, "inner", part))  # somebody's own in our clothes
     kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
-    return {"name": f"{kind.__module__}.{kind.__qualname__}", **plain_fields(part), "source_sha256": source_hash(kind)}
+    return {"name": qualified(kind), **plain_fields(part), "source_sha256": source_hash(kind)}
+
+
+def qualified(kind: Any) -> str:
+    """Where a class or function is defined, in characters that a file's name may have."""
+    return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}".replace("<locals>.", "").replace(
+        "<lambda>", "lambda"
+    )
 
 
 def plain_fields(part: Any) -> dict[str, Any]:
     """An object's fields as values that JSON can hold."""
     if is_dataclass(part) and not isinstance(part, type):
         return {field.name: plain(getattr(part, field.name)) for field in fields(part) if field.init}
-    return {name: plain(value) for name, value in getattr(part, "__dict__", {}).items() if not inspect.isroutine(part)}
+    if inspect.isroutine(part) or inspect.isclass(part):
+        return {}
+    return {name: plain(value) for name, value in getattr(part, "__dict__", {}).items()}
 
 
 def plain(value: Any) -> Any:
@@ -47,21 +59,32 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {"name": f"{type(value).__module__}.{type(value).__qualname__}", **plain_fields(value)}
+        return {"name": qualified(type(value)), **plain_fields(value)}
     if hasattr(value, "__array__"):
         import numpy as np  # only for arrays
 
         return sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-    return own_description(value)["name"] if callable(value) else repr(value)
+    return qualified(value) if hasattr(value, "__qualname__") else repr(value)
 
 
-def source_hash(part: Any) -> str | None:
-    """A short hash of an object's source; None where Python cannot find it."""
+def source_hash(kind: Any) -> str | None:
+    """A short hash of the source of a class or function; None where Python cannot find it.
+
+    It is noted down at the class itself: in a worker process, where it comes without its file, it has the same one.
+    """
+    noted: str | None = vars(kind).get(NOTED) if hasattr(kind, "__dict__") else None
+    if noted is not None:
+        return noted
     try:
-        return sha256(inspect.getsource(part).encode()).hexdigest()[:16]
+        found = sha256(inspect.getsource(kind).encode()).hexdigest()[:16]
     except (OSError, TypeError):
-        code = getattr(part, "__code__", None)
-        return None if code is None else sha256(code.co_code + repr(code.co_consts).encode()).hexdigest()[:16]
+        code = getattr(kind, "__code__", None)
+        if code is None:
+            return None
+        found = sha256(code.co_code + repr(code.co_consts).encode()).hexdigest()[:16]
+    with suppress(AttributeError, TypeError):  # built-in functions take no note
+        setattr(kind, NOTED, found)
+    return found
 
 
 @dataclass(frozen=True)
@@ -84,7 +107,7 @@ class OwnModel:
             kind, digest = type(given), sha256()
             for name, tensor in given.state_dict().items():
                 digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
-            return cls(given, {"name": f"{kind.__module__}.{kind.__qualname__}", "weights_sha256": digest.hexdigest()})
+            return cls(given, {"name": qualified(kind), "weights_sha256": digest.hexdigest()})
         return cls(given, own_description(given))
 
     def build(self, shape: Mapping[str, int]) -> Module:

@@ -6,7 +6,7 @@ exactly what is left.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ecgr.experiment.config import Experiment, override, read
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.runs.workers import worker_count
+from ecgr.tasks.task import Task, TaskIdentity
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,33 @@ class Failure:
 
 
 @dataclass(frozen=True, slots=True)
+class Tasks:
+    """The tasks of some runs by the hash of their samples: they travel once to each process, not with every run."""
+
+    by_hash: Mapping[str, Task]
+
+    @classmethod
+    def of(cls, plans: Sequence[Planned]) -> "Tasks":
+        """All that the experiments need."""
+        sources = [planned.experiment.source for planned in plans]
+        return cls({source.identity.sha256: source for source in sources if isinstance(source, Task)})
+
+    def left_behind(self, planned: Planned) -> Planned:
+        """The same run, its task by name alone."""
+        source = planned.experiment.source
+        if not isinstance(source, Task):
+            return planned
+        return replace(planned, experiment=replace(planned.experiment, source=source.identity))
+
+    def brought_to(self, experiment: Experiment) -> Experiment:
+        """The same experiment with its task."""
+        source = experiment.source
+        return (
+            replace(experiment, source=self.by_hash[source.sha256]) if isinstance(source, TaskIdentity) else experiment
+        )
+
+
+@dataclass(frozen=True, slots=True)
 class RunJob:
     """One run as a job for a process pool."""
 
@@ -68,10 +96,11 @@ class RunJob:
         """Rounds left: long runs start first."""
         return self.planned.experiment.federation.rounds - self.planned.rounds_done
 
-    def run(self, workspace: bool) -> Failure | None:
+    def run(self, workspace: Tasks) -> Failure | None:
         """Run or resume it; a known error is an answer, not an exception."""
+        experiment = workspace.brought_to(self.planned.experiment)
         try:
-            run(self.planned.experiment, self.planned.directory, device=self.device, resume=True)
+            run(experiment, self.planned.directory, device=self.device, resume=True)
         except EcgrError as error:
             return Failure(self.planned.name, "; ".join(str(error).splitlines()), error.exit_code)
         return None
@@ -123,10 +152,13 @@ def execute(
         return []
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.engines.pool import Lost  # loads torch
+    from ecgr.simulation.portable import Parcel  # loads torch
 
     failures = []
-    jobs = [RunJob(planned, device) for planned in left]
-    with engine_kind(engine or "pool", count).open(_ready, min(count, len(left))) as chosen:
+    tasks, kind = Tasks.of(left), engine_kind(engine or "pool", count)
+    jobs = [RunJob(tasks.left_behind(planned), device) for planned in left]
+    open_tasks = Parcel.of("task", tasks).open if kind.elsewhere else lambda: tasks
+    with kind.open(open_tasks, min(count, len(left))) as chosen:
         for planned, answer in zip(left, chosen.map(jobs), strict=True):
             if isinstance(answer, Lost):
                 failures.append(Failure(planned.name, answer.reason, exit_code=5))
@@ -142,11 +174,6 @@ def _refuse_run_around(planned: Planned) -> None:
     around = planned.directory.parents[1]
     if RunRecord.is_run(around):
         raise ConfigError(f"--out: {around} holds a single run; give another --out")
-
-
-def _ready() -> bool:
-    """A process needs nothing of its own to run an experiment."""
-    return True
 
 
 def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Iterator[Experiment]:

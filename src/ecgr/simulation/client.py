@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -24,13 +25,13 @@ from ecgr.core.stores import STORES, check_room
 from ecgr.core.update import Update
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import NotFiniteWarning
+from ecgr.simulation.arrays import Held
 from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.corrections import gradient_correction, hook_step_term
 from ecgr.simulation.diagnostics import Vectors, cosine
 from ecgr.simulation.followers import FollowedRecorder
 from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
 from ecgr.streams import stream, torch_seed
-from ecgr.tasks.losses import Loss
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -225,13 +226,13 @@ def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) ->
     model, algorithm = workspace.model, workspace.experiment.algorithm
     server, own = _to(job.server, workspace.device), _to(job.state, workspace.device)
     anchor = job.params.to(workspace.device)
-    loss_of = client_loss(workspace.problem, job.client)
+    loss_of = client_loss(job, workspace)
     tensors = workspace.spec.tensors(model)
     correct = gradient_correction(algorithm, workspace.spec, tensors, anchor, server, own)
     steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=workspace.device)
     for batch in epoch_batches(job, workspace):
         optimizer.zero_grad()
-        loss = loss_of(*workspace.batch(workspace.train, batch))
+        loss = loss_of(workspace.train, batch)
         loss.backward()  # type: ignore[no-untyped-call]
         correct()
         optimizer.step()
@@ -240,10 +241,19 @@ def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) ->
     return steps, float(total) / seen
 
 
-def client_loss(problem: Problem, client: int) -> Loss:
-    """What a client minimises: the problem's loss, or what that makes of the client's classes."""
-    own: Callable[[Tensor], Loss] | None = getattr(problem.loss, "for_client", None)
-    return problem.loss if own is None else own(torch.from_numpy(problem.class_counts[client]))
+def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Held, Tensor], Tensor]:
+    """What a client minimises on some rows of its samples.
+
+    That is the problem's loss, or what it makes of the client's classes; it may also ask for the outputs of the model
+    that the round started from.
+    """
+    problem = workspace.problem
+    own: Callable[[Tensor], Any] | None = getattr(problem.loss, "for_client", None)
+    loss: Any = problem.loss if own is None else own(torch.from_numpy(problem.class_counts[job.client]))
+    if not getattr(problem.loss, "needs_teacher", False):
+        return lambda samples, rows: loss(*workspace.batch(samples, rows))
+    teacher = workspace.teacher(job.params, job.buffers)
+    return lambda samples, rows: loss(*workspace.batch(samples, rows), teacher(samples, rows))
 
 
 def local_steps(problem: Problem, client: int) -> int:

@@ -4,6 +4,7 @@ Functions and classes of a script, a notebook or a task file travel by value: a 
 """
 
 import pickle
+from dataclasses import dataclass
 from io import BytesIO
 from typing import Any
 
@@ -48,6 +49,22 @@ def pack_for_workers(what: str, value: Any) -> bytes:
         return pack(value)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(f"{what}: cannot be sent to a worker process ({_line(error)}); {ADVICE}") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Parcel:
+    """Something packed for a worker process, opened where an error can be told."""
+
+    content: bytes
+
+    @classmethod
+    def of(cls, what: str, value: Any) -> "Parcel":
+        """Pack ``value``; ``what`` is how an error calls it."""
+        return cls(pack_for_workers(what, value))
+
+    def open(self) -> Any:
+        """What was packed."""
+        return unpack(self.content)
 
 
 def unpack(content: bytes) -> Any:

@@ -4,6 +4,7 @@ A `Problem` is the experiment with its data loaded and dealt out, cheap to hand 
 `Workspace` from it.
 """
 
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -13,7 +14,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecgr.core.vectors import ParamSpec
+from ecgr.core.vectors import ParamSpec, write_buffers
 from ecgr.experiment.config import Experiment
 from ecgr.simulation.arrays import Held
 from ecgr.simulation.buffers import BUFFERS, BufferRule
@@ -105,6 +106,19 @@ class Workspace:
     def batch(self, samples: Held, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
         """The model's outputs for some rows, and their targets."""
         return self._feed.outputs(samples.inputs, rows), samples.targets[rows].to(self.device)
+
+    def teacher(self, params: Tensor, buffers: Mapping[str, Tensor]) -> Callable[[Held, Tensor], Tensor]:
+        """A model that is not trained, as a function of some rows of samples: what it gives for them."""
+        model = deepcopy(self.model).eval()
+        self.spec.write(params, model)
+        write_buffers(buffers, model)
+        feed = Feed(model, self.problem.mean, self.problem.std)
+
+        def outputs(samples: Held, rows: Tensor) -> Tensor:
+            with torch.no_grad():
+                return feed.outputs(samples.inputs, rows)
+
+        return outputs
 
 
 def batch_sizes(samples: int, batch_size: int, last_batch: str) -> list[int]:

@@ -165,7 +165,7 @@ def _checked_ids(ids: Any, samples: int) -> Any:
     if ids.shape != (samples,):
         raise DataError(f"clients: ids of shape {ids.shape} for {samples:,} training samples; give one for each")
     if len(np.unique(ids)) < 2:
-        raise DataError(f"clients: all samples belong to {ids[0]!r}; a federation needs two clients or more")
+        raise DataError(f"clients: all samples belong to '{ids[0]}'; a federation needs two clients or more")
     return ids
 
 

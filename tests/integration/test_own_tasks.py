@@ -1,0 +1,248 @@
+"""Somebody's own problem: any inputs, targets, loss and metric; objects in the place of names; nothing left behind."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ecgr.algorithms import Plan
+from ecgr.core.geometry import Geometry, Regulation
+from ecgr.errors import EcgrError
+from ecgr.experiment.config import load
+from ecgr.runs.runner import run
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.prepare import prepare
+from ecgr.simulation.rounds import play_round, start
+from ecgr.tasks.samples import Samples
+from ecgr.tasks.task import Task
+
+SITES = np.array(list("abc"))[np.arange(90) % 3]
+
+
+class TokenModel(nn.Module):
+    """Takes tokens and a mask by name."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = nn.Embedding(9, 4)
+        self.head = nn.Linear(4, 3)
+
+    def forward(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        kept = self.table(tokens) * mask[..., None]
+        scores: Tensor = self.head(kept.sum(dim=1))
+        return scores
+
+
+def table() -> Task:
+    """Floats, yes or no, AUC; natural clients, and test samples that belong to them."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 5))
+    y = (x[:, 0] > 0).astype(float)
+    test = (x[:60], y[:60], SITES[:60])
+    return Task(lambda: nn.Linear(5, 1), (x, y), test, "bce", ["auc", "accuracy"], clients=SITES, name="table")
+
+
+def tokens() -> Task:
+    """A dict of whole numbers and truth values; classes."""
+    rng = np.random.default_rng(0)
+    x = {"tokens": rng.integers(0, 9, size=(90, 6)).astype(np.uint16), "mask": rng.random((90, 6)) > 0.2}
+    y = (x["tokens"][:, 0] % 3).astype(np.int32)
+    return Task(TokenModel, (x, y), (x, y), metrics=["accuracy", "perplexity"], clients=SITES, name="tokens")
+
+
+def labels() -> Task:
+    """Several yes-or-no labels a sample."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(90, 5)).astype(np.float32)
+    y = (x[:, :3] > 0).astype(np.int64)
+    return Task(lambda: nn.Linear(5, 3), (x, y), (x, y), "bce", ["macro_f1", "auc"], clients=3, name="labels")
+
+
+def regression() -> Task:
+    """A tuple of two inputs; numbers; smaller is better; a loss of one's own."""
+    rng = np.random.default_rng(0)
+    x, z = rng.normal(size=(90, 4)), rng.normal(size=(90, 2))
+    y = x.sum(axis=1) + z[:, 0]
+
+    def huber(outputs: Tensor, targets: Tensor) -> Tensor:
+        return nn.functional.huber_loss(outputs[:, 0], targets.to(outputs.dtype))
+
+    test = Samples((x, z), y, SITES)
+    return Task(lambda: nn.Bilinear(4, 2, 1), ((x, z), y), test, huber, ["mae", "r2"], clients=SITES, name="regression")
+
+
+FEW: dict[str, Any] = {"rounds": 2, "lr": 0.05, "batch_size": 8}
+TASKS = [table, tokens, labels, regression]
+
+
+def model_of(directory: Path) -> bytes:
+    return (directory / "model.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("make", TASKS)
+def test_any_task_is_run_and_recorded_by_its_own_metrics(make: Any, tmp_path: Path) -> None:
+    task = make()
+    record = run(task, tmp_path / "run", **FEW)
+    row = record.rounds[-1]
+    assert list(row["metrics"]) == [entry["name"] for entry in record.manifest["metrics"]] == list(task.metrics)
+    assert ("accuracy" in row) == ("accuracy" in task.metrics)
+    assert record.manifest["config"]["data"]["sha256"] == task.identity.sha256
+    assert sum(map(sum, record.manifest["partition"])) == 90
+    assert all(task.primary.name in client for client in row["clients"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("make", [table, tokens])
+def test_workers_give_the_same_bits(make: Any, tmp_path: Path) -> None:
+    task = make()
+    run(task, tmp_path / "one", **FEW)
+    run(task, tmp_path / "two", workers=2, **FEW)
+    assert model_of(tmp_path / "one") == model_of(tmp_path / "two")
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    task = table()
+    run(task, tmp_path / "whole", **FEW)
+
+    def stop(row: Any) -> None:
+        if row["round"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(task, tmp_path / "cut", watch=stop, **FEW)
+    run(task, tmp_path / "cut", resume=True, **FEW)
+    assert model_of(tmp_path / "whole") == model_of(tmp_path / "cut")
+
+
+def test_a_run_never_goes_on_with_another_task(tmp_path: Path) -> None:
+    task = table()
+    run(task, tmp_path / "run", **FEW)
+    x, y = task.train.inputs.copy(), task.train.targets
+    x[0, 0] += 1
+    with pytest.raises(EcgrError, match=r"another data.sha256"):
+        run(replace(task, train=(x, y)), tmp_path / "run", resume=True, **FEW)
+    with pytest.raises(EcgrError, match=r"another task.loss.name: 'bce', now 'mse'"):
+        run(replace(task, loss="mse"), tmp_path / "run", resume=True, **FEW)
+    with pytest.raises(EcgrError, match=r"another task.parameters"):
+        run(replace(task, model=lambda: nn.Linear(5, 1, bias=False)), tmp_path / "run", resume=True, **FEW)
+
+
+def test_the_worst_client_is_worst_by_the_metric_s_own_direction(tmp_path: Path) -> None:
+    row = run(regression(), tmp_path / "run", **FEW).rounds[-1]
+    assert row["worst_client"] == max(client["mae"] for client in row["clients"])
+    row = run(table(), tmp_path / "table", **FEW).rounds[-1]
+    assert row["worst_client"] == min(client["auc"] for client in row["clients"])
+    row = run(labels(), tmp_path / "labels", **FEW).rounds[-1]
+    assert row["worst_client"] is None
+
+
+@dataclass(frozen=True)
+class EveryOther:
+    """A regulator of one's own: an ordinary frozen dataclass."""
+
+    weight: float = 2.0
+
+    def __call__(self, geometry: Geometry) -> Regulation:
+        weights = torch.ones(len(geometry.gram), dtype=torch.float64)
+        weights[1::2] *= self.weight
+        return Regulation(weights, restore=True, kept=tuple(range(0, len(weights), 2)))
+
+
+@dataclass(frozen=True)
+class Shrinking:
+    """An algorithm of one's own that says one thing only: a pull towards zero."""
+
+    pull: float = 0.1
+
+    def gradient_term(self, params: Tensor, anchor: Tensor, server: Any, client: Any) -> Tensor:
+        return self.pull * params
+
+
+@pytest.mark.slow
+def test_objects_stand_where_names_may(tmp_path: Path) -> None:
+    settings = {"regulator.name": EveryOther(weight=0.5), "algorithm.name": Shrinking(pull=0.2)}
+    record = run(table(), tmp_path / "run", settings=settings, **FEW)
+    config = record.manifest["config"]
+    assert config["regulator"]["name"].endswith("test_own_tasks.EveryOther")
+    assert (config["regulator"]["weight"], config["algorithm"]["pull"]) == (0.5, 0.2)
+    run(table(), tmp_path / "two", settings=settings, workers=2, **FEW)
+    assert model_of(tmp_path / "run") == model_of(tmp_path / "two")
+    plain = run(table(), tmp_path / "plain", settings={"regulator.name": "none"}, **FEW)
+    assert model_of(plain.directory) != model_of(tmp_path / "run")
+
+
+def test_an_experiment_keeps_its_objects_when_something_else_changes() -> None:
+    experiment = load(table(), {"regulator.name": EveryOther(), "algorithm.name": Shrinking()})
+    changed = experiment.replace({"run.seed": 3})
+    assert changed.regulator == EveryOther()
+    assert changed.key() == experiment.key()
+    assert experiment.replace({"regulator.name": EveryOther(weight=3.0)}).key() != experiment.key()
+    assert changed.algorithm.begin(Plan(1, 0.1, 0.0), {}, {"a": torch.ones(1)}).keys() == {"a"}
+
+
+class WantsTeacher:
+    """A loss that also looks at what the round's first model gives, and counts a client's classes."""
+
+    needs_teacher = True
+    seen: list[Any] = []  # noqa: RUF012  # what the loss was called with
+
+    def __call__(self, outputs: Tensor, targets: Tensor, teacher: Tensor | None = None) -> Tensor:
+        if teacher is not None:
+            WantsTeacher.seen.append((outputs.detach().clone(), teacher.clone()))
+        return nn.functional.cross_entropy(outputs, targets.long())
+
+    def for_client(self, counts: Tensor) -> "WantsTeacher":
+        WantsTeacher.seen.append(counts.tolist())
+        return self
+
+
+def test_a_loss_may_ask_for_a_teacher_and_for_a_client_s_classes() -> None:
+    """At the first step of a round student and teacher are the same model; afterwards they are not."""
+    WantsTeacher.seen.clear()
+    task = replace(tokens(), loss=WantsTeacher())
+    experiment = load(task, {"federation.batch_size": 8, "federation.rounds": 1, "regulator.name": "none"})
+    problem = prepare(experiment, task.load())
+    play_round(problem, SerialEngine(problem), start(problem))
+    counts, first, second, *_ = WantsTeacher.seen
+    assert counts == problem.class_counts[0].tolist()
+    assert torch.equal(*first)
+    assert not torch.equal(*second)
+
+
+def nan(targets: Any, predictions: Any) -> float:
+    return float("nan")
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"loss": "cross_entropy"}, "train: targets are float64; cross_entropy takes classes"),
+        ({"train": (np.ones((90, 5)), np.full(90, 2.0))}, "train: targets[0] is 2.0; bce takes 0 and 1"),
+        ({"model": lambda: nn.Linear(4, 1)}, "model: Linear cannot take the test samples (RuntimeError:"),
+        ({"model": lambda: nn.Linear(5, 2)}, "train: 1 targets a sample, and the model gives 2 outputs"),
+        ({"model": lambda: 3}, "model: gives a int; give a function that makes a torch.nn.Module"),
+        ({"model": lambda: 1 / 0}, "model: cannot be made (ZeroDivisionError: division by zero)"),
+        ({"model": nn.Flatten}, "model: has no trainable parameter"),
+        ({"metrics": [nan]}, "metrics: nan is nan on the 60 test targets"),
+        ({"test": (np.ones((60, 5)), np.ones(60))}, "metrics: auc is nan on the 60 test targets"),
+        ({"loss": lambda outputs, targets: outputs}, "loss: gives (2, 1), not one number"),
+        ({"loss": lambda outputs, targets: outputs.missing}, "loss: cannot take outputs (2, 1) with targets (2,)"),
+    ],
+)
+def test_what_cannot_be_trained_leaves_no_directory(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(EcgrError) as caught:
+        run(replace(table(), **changes), tmp_path / "run", **FEW)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code in {2, 3}
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_client_without_samples_is_named(tmp_path: Path) -> None:
+    with pytest.raises(EcgrError, match=r"partition: client \d+ has no data"):
+        run(labels(), tmp_path / "run", settings={"partition.clients": 80, "partition.min_batches": 0}, **FEW)
+    assert not (tmp_path / "run").exists()

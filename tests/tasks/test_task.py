@@ -1,0 +1,133 @@
+"""A task takes whatever can be trained on, and says in one line why something else cannot be."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import Dataset as TorchDataset
+from torch.utils.data import TensorDataset
+
+from ecgr.errors import ConfigError, DataError, EcgrError
+from ecgr.tasks.data.dataset import strata
+from ecgr.tasks.losses import BCE, LOSSES, CallableLoss, as_loss, total
+from ecgr.tasks.samples import Samples
+from ecgr.tasks.task import Task
+
+X = np.arange(12.0).reshape(6, 2)
+Y = np.array([0, 1, 0, 1, 0, 1])
+
+
+def task(**changes: Any) -> Task:
+    return Task(**{"model": list, "train": (X, Y), "test": (X[:2], Y[:2]), **changes})
+
+
+class Breaks(TorchDataset[Any]):
+    """A Dataset that raises at item 7."""
+
+    def __len__(self) -> int:
+        return 10
+
+    def __getitem__(self, index: int) -> Any:
+        if index == 7:
+            raise ValueError("page torn out")
+        return torch.ones(3) * index, index % 2
+
+
+class Ragged(Breaks):
+    """Items of different lengths."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(3 + index // 5), 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train": (X, Y[:5])}, "train: 6 rows of inputs for 5 targets"),
+        ({"test": ({"a": X, "b": X[:3]}, Y)}, "test: 3 rows of inputs['b'] for 6 targets"),
+        ({"train": (np.where(X == 5, np.nan, X), Y)}, "train: inputs[2, 1] is nan"),
+        ({"train": (X, np.array([0, 1, np.inf, 0, 0, 0]))}, "train: targets[2] is inf"),
+        ({"train": (np.array([["a", 1]] * 6, dtype=object), Y)}, "train: inputs are of dtype object; give numbers"),
+        ({"train": (X[:0], Y[:0])}, "train: there is not a single sample"),
+        ({"train": "mnist"}, "train: str does not fit"),
+        ({"train": Breaks()}, "train: item 7 cannot be read (ValueError: page torn out)"),
+        ({"test": Ragged()}, "test: inputs of item 5 have shape (4,), those of item 0 (3,)"),
+        ({"clients": ["a", "b"]}, "clients: ids of shape (2,) for 6 training samples"),
+        ({"clients": ["a"] * 6}, "clients: all samples belong to 'a'"),
+        ({"clients": 1}, "clients: 1 does not fit"),
+        ({"metrics": []}, "metrics: there is none"),
+        ({"metrics": ["auc", "acuracy"]}, "metrics: there is no metric 'acuracy'; did you mean 'accuracy'?"),
+        ({"loss": "mes"}, "loss: there is no loss 'mes'; did you mean 'mse'?"),
+        ({"model": 3}, "model: int cannot be called"),
+    ],
+)
+def test_what_cannot_be_trained_on_is_named(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(EcgrError) as caught:
+        task(**changes)
+    assert str(caught.value).startswith(message)
+    assert "\n" not in str(caught.value)
+    assert caught.value.exit_code == (2 if isinstance(caught.value, ConfigError) else 3)
+
+
+@pytest.mark.parametrize("given", [(X, Y), [X, Y], (torch.tensor(X), torch.tensor(Y)), (X.tolist(), Y.tolist())])
+def test_arrays_tensors_and_lists_are_the_same_samples(given: Any) -> None:
+    made = task(train=given).train
+    np.testing.assert_array_equal(made.inputs, X)
+    np.testing.assert_array_equal(made.targets, Y)
+
+
+def test_a_dataset_is_read_once_into_arrays() -> None:
+    made = task(train=TensorDataset(torch.tensor(X), torch.tensor(Y))).train
+    np.testing.assert_array_equal(made.inputs, X)
+    np.testing.assert_array_equal(made.targets, Y)
+
+
+def test_arrays_and_tensors_are_not_copied() -> None:
+    tensor = torch.tensor(X)
+    assert np.shares_memory(Samples(X, Y).inputs, X)
+    assert np.shares_memory(Samples(tensor, Y).inputs, tensor.numpy())
+
+
+def test_the_identity_of_a_task_changes_with_any_number() -> None:
+    changed = X.copy()
+    changed[3, 1] += 1e-9
+    assert task().identity == task().identity
+    assert task().identity.sha256 != task(train=(changed, Y)).identity.sha256
+    assert task().identity.sha256 != task(test=(X[:2], Y[:2], ["a", "b"])).identity.sha256
+
+
+def test_a_task_without_its_samples_says_so() -> None:
+    with pytest.raises(DataError, match="samples of this task are in the process that made it"):
+        task().identity.load()
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "bce", "mse"])
+def test_the_total_of_a_loss_is_its_mean_times_the_samples(name: str) -> None:
+    outputs = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([0, 1, 2, 0, 1, 2, 0]) if name == "cross_entropy" else (outputs > 0.3).long()
+    loss = LOSSES[name]()
+    assert float(total(loss, outputs, targets)) == pytest.approx(7 * float(loss(outputs, targets)), rel=1e-6)
+
+
+def test_any_function_is_a_loss() -> None:
+    def absolute(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+        return (outputs - targets).abs().mean()
+
+    assert as_loss(absolute) == CallableLoss(absolute)
+    assert as_loss(BCE) == as_loss("bce") == BCE()
+    with pytest.raises(ConfigError, match="loss: int cannot be called"):
+        as_loss(3)
+
+
+def test_a_column_of_outputs_is_as_good_as_a_vector() -> None:
+    logits, yes = torch.tensor([[0.5], [-1.0]]), torch.tensor([1.0, 0.0])
+    assert float(BCE()(logits, yes)) == float(BCE()(logits[:, 0], yes))
+
+
+def test_numbers_are_dealt_out_by_how_large_they_are() -> None:
+    """Ten bins, equally filled, in the order of the values."""
+    values = np.random.default_rng(0).normal(size=100)
+    bins = strata(values)
+    assert np.bincount(bins).tolist() == [10] * 10
+    assert values[bins == 3].max() < values[bins == 4].min()
