@@ -5,12 +5,29 @@ from typing import Any, cast
 
 from ecgr.errors import ConfigError
 from ecgr.tables import Table, unknown
+from ecgr.tasks.losses.balanced_softmax import BalancedSoftmax
 from ecgr.tasks.losses.bce import BCE
 from ecgr.tasks.losses.cross_entropy import CrossEntropy
+from ecgr.tasks.losses.fedlc import FedLC
+from ecgr.tasks.losses.fedntd import FedNTD
+from ecgr.tasks.losses.fedrs import FedRS
+from ecgr.tasks.losses.flatness import flatness_note
 from ecgr.tasks.losses.mse import MSE
 from ecgr.tasks.losses.protocol import CallableLoss, Loss, check_targets, evaluation_of, total
 
-LOSSES: Table[Loss] = Table("loss", "losses", {"cross_entropy": CrossEntropy, "bce": BCE, "mse": MSE})
+LOSSES: Table[Loss] = Table(
+    "loss",
+    "losses",
+    {
+        "cross_entropy": CrossEntropy,
+        "bce": BCE,
+        "mse": MSE,
+        "balanced_softmax": BalancedSoftmax,
+        "fedrs": FedRS,
+        "fedlc": FedLC,
+        "fedntd": FedNTD,
+    },
+)
 
 
 def as_loss(given: Any) -> Loss:
@@ -34,11 +51,16 @@ __all__ = [
     "BCE",
     "LOSSES",
     "MSE",
+    "BalancedSoftmax",
     "CallableLoss",
     "CrossEntropy",
+    "FedLC",
+    "FedNTD",
+    "FedRS",
     "Loss",
     "as_loss",
     "check_targets",
     "evaluation_of",
+    "flatness_note",
     "total",
 ]
