@@ -12,7 +12,8 @@ from ecgr.algorithms.rules import Lookahead
 from ecgr.core.regulators import ECGR, REGULATORS
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment, load
-from ecgr.experiment.methods import Method, method_name, parse_method, split_methods
+from ecgr.experiment.methods import Method, method_name, method_settings, parse_method, split_methods
+from ecgr.tasks.losses import BalancedSoftmax
 
 COMPOSABLE = ["fedavg", "fedprox", "fednova", "scaffold", "fedcm"]
 
@@ -130,9 +131,35 @@ def test_what_is_no_method_is_refused(given: Any) -> None:
         Method.of(given)
 
 
-def test_an_own_class_goes_by_its_name() -> None:
-    @dataclass(frozen=True)
-    class Mine(Defaults):
-        strength: float = 0.5
+@dataclass(frozen=True)
+class Mine(Defaults):
+    """An algorithm of one's own."""
 
-    assert Method(algorithm=Mine(strength=0.25)).name == "Mine(strength=0.25)"
+    strength: float = 0.5
+
+
+def test_an_own_class_goes_by_its_name() -> None:
+    method = Method(algorithm=Mine(strength=0.25))
+    assert method.name == "Mine(strength=0.25)"
+    experiment = load("quickstart").replace(method_settings(method))
+    assert experiment.correction == Mine(strength=0.25)
+    assert method_name(experiment.to_dict()) == method.name
+
+
+@pytest.mark.parametrize(
+    "given", ["fedacg(momentum=0.7)+ecgr(beta=0.5)", Method(FedACG(momentum=0.7), regulator=ECGR(beta=0.5))]
+)
+def test_objects_and_strings_make_the_same_experiment(given: Any) -> None:
+    experiment = load("quickstart").replace(method_settings(given))
+    assert experiment.correction == FedACG(momentum=0.7)
+    assert experiment.regulator == ECGR(beta=0.5)
+    assert method_name(experiment.to_dict()) == "fedacg(momentum=0.7)+ecgr(beta=0.5)"
+
+
+def test_a_loss_is_part_of_a_method_where_it_is_named() -> None:
+    base = load("quickstart")
+    changed = base.replace(parse_method("fedavg[balanced_softmax(tau=0.5)]/ema+ecgr"))
+    assert changed.loss == BalancedSoftmax(tau=0.5)
+    assert method_name(changed.to_dict()) == "fedavg[balanced_softmax(tau=0.5)]/ema+ecgr"
+    assert method_name(changed.replace(parse_method("fedprox")).to_dict()) == "fedprox[balanced_softmax(tau=0.5)]"
+    assert method_name(changed.replace(parse_method("fedprox[cross_entropy]")).to_dict()) == "fedprox"

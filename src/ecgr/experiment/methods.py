@@ -19,6 +19,7 @@ from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule,
 from ecgr.algorithms.rules import Average
 from ecgr.core.regulators import REGULATORS, Plain, Regulator
 from ecgr.errors import ConfigError
+from ecgr.experiment.objects import description
 from ecgr.experiment.schema import parameters_of, problems_with
 from ecgr.tables import Table, unknown
 from ecgr.tasks.losses import LOSSES, Loss
@@ -30,6 +31,8 @@ PARTS: Mapping[str, Table[Any]] = {
     "server": SERVER_RULES,
     "regulator": REGULATORS,
 }
+APART = {"name", "source_sha256"}
+"""Keys of a section that are no parameters."""
 _CALL = r"\s*([A-Za-z_][\w.-]*)\s*(?:\(([^()]*)\))?\s*"
 _METHOD = re.compile(rf"{_CALL}(?:\[{_CALL}\])?\s*(?:/{_CALL})?(?:\+{_CALL})?")
 _ARGUMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\"[^\"]*\"|'[^']*'|[^\s,\"']+)\s*")
@@ -153,15 +156,21 @@ class Method:
     @property
     def name(self) -> str:
         """As it is written in one line; a class of one's own goes by its name."""
-        parts = {"algorithm": self.algorithm, "server": self.server, "regulator": self.regulator, "loss": self.loss}
-        return method_name({section: described(PARTS[section], part) for section, part in parts.items() if part})
+        return method_name({section: description(PARTS[section], part) for section, part in self._parts().items()})
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """As dotted keys, for `Experiment.replace`; the parts themselves stand in the place of their names."""
+        return {f"{section}.name": part for section, part in self._parts().items()}
+
+    def _parts(self) -> dict[str, Any]:
+        parts = {"algorithm": self.algorithm, "loss": self.loss, "server": self.server, "regulator": self.regulator}
+        return {section: part for section, part in parts.items() if part is not None}
 
 
-def described(table: Table[Any], part: Any) -> dict[str, Any]:
-    """A component as a section of a config: its name in the table, or its class's, and its parameters."""
-    declared = getattr(part, "__dataclass_fields__", {})
-    name = table.name_of(part) or getattr(part, "__name__", type(part).__name__)
-    return {"name": name, **{key: getattr(part, key) for key, field in declared.items() if field.init}}
+def method_settings(given: Any) -> dict[str, Any]:
+    """What a method, in whatever form, changes in an experiment: dotted keys, for `Experiment.replace`."""
+    return parse_method(given) if isinstance(given, str) else Method.of(given).settings
 
 
 def _arguments(text: str, name: str, inside: str | None) -> dict[str, Any]:
@@ -202,14 +211,15 @@ def _problems(text: str, section: str, name: str, values: Mapping[str, Any]) -> 
 
 def _call(table: Table[Any], values: Mapping[str, Any]) -> str:
     """A component in one line, without the parameters that have their default."""
-    name = values["name"]
+    name = str(values["name"])
     declared = parameters_of(table[name]) if name in table else {}
     shown = ", ".join(
         f"{key}={_shown(value)}"
         for key, value in values.items()
-        if key != "name" and value is not None and not (key in declared and declared[key].default == value)
+        if key not in APART and value is not None and not (key in declared and declared[key].default == value)
     )
-    return f"{name}({shown})" if shown else str(name)
+    name = name if name in table else name.rpartition(".")[2]
+    return f"{name}({shown})" if shown else name
 
 
 def _shown(value: Any) -> str:
