@@ -44,4 +44,5 @@ def rows_without_times(directory: Path) -> list[dict[str, Any]]:
         row.pop("seconds")
         for client in row["clients"]:
             client.pop("seconds")
+            client.pop("regulation_seconds", None)
     return rows

@@ -13,6 +13,7 @@ Sign, stated once: a displacement is ``before - after``, an update ``start - end
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from time import perf_counter
 from types import TracebackType
 from typing import Any
 
@@ -91,6 +92,8 @@ class Recorder:
         self._checks: Checks = checks
         self._handles: list[RemovableHandle] = []
         self._recorded = False
+        self.seconds = 0.0
+        """What recording has taken so far, inside the steps."""
         self._refusal: str | None = None
 
     def __enter__(self) -> "Recorder":
@@ -204,13 +207,17 @@ class Recorder:
 
         def enter(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             if not self._depth:
+                began = perf_counter()
                 before(optimizer)
+                self.seconds += perf_counter() - began
             self._depth += 1
 
         def leave(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
             self._depth -= 1
             if not self._depth:
+                began = perf_counter()
                 after()
+                self.seconds += perf_counter() - began
 
         if "torch._dynamo" in sys.modules:
             enter, leave = torch.compiler.disable(enter), torch.compiler.disable(leave)  # type: ignore[no-untyped-call]

@@ -112,11 +112,12 @@ class Trained:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Regulated:
-    """A client's update, ``start - end``: as trained, and as the regulator makes it."""
+    """A client's update, ``start - end``: as trained, and as the regulator makes it; what recording and that took."""
 
     plain: Tensor
     update: Tensor
     regulation: Regulation | None = None
+    seconds: float = 0.0
 
 
 def train(job: ClientJob, workspace: Workspace) -> Trained:
@@ -162,8 +163,10 @@ def regulate(trained: Trained, workspace: Workspace) -> Regulated:
     if trained.recorder is None:
         plain = trained.start - workspace.spec.read(workspace.model)
         return Regulated(plain, plain)
+    began = time.perf_counter()
     made = trained.recorder.regulated(workspace.experiment.regulator)
-    return Regulated(trained.recorder.plain, made.flat, made.regulation)
+    seconds = trained.recorder.seconds + time.perf_counter() - began
+    return Regulated(trained.recorder.plain, made.flat, made.regulation, seconds)
 
 
 def report(job: ClientJob, workspace: Workspace, trained: Trained, regulated: Regulated) -> tuple[ClientResult, State]:
@@ -201,7 +204,7 @@ def _metrics(workspace: Workspace, trained: Trained, regulated: Regulated) -> di
     metrics = {"update_norm": float(regulated.update.norm())}
     if trained.recorder is not None and regulated.regulation is not None:
         memory = STORES[trained.recorder.store].room(workspace.spec.size, trained.steps).memory
-        metrics |= {**regulated.regulation.metrics, "steps_memory": memory}
+        metrics |= {**regulated.regulation.metrics, "steps_memory": memory, "regulation_seconds": regulated.seconds}
     momentum = buffers_momentum(workspace.model)
     if workspace.experiment.run.diagnostics and momentum is not None:
         coefficients = workspace.buffers.coefficients(regulated.regulation, trained.steps)

@@ -55,6 +55,11 @@ class FollowedRecorder:
         self._leader.__exit__(kind, error, trace)
 
     @property
+    def seconds(self) -> float:
+        """What recording has taken so far."""
+        return self._leader.seconds + self._follower.seconds
+
+    @property
     def store(self) -> str:
         """Where the parameters' steps are kept."""
         return self._leader.store
