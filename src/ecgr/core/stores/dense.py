@@ -9,8 +9,6 @@ from ecgr.core.stores.blocked import BlockedStore
 
 ROWS_PER_CHUNK = 32  # at least; more in a long round, where products of many small chunks would take their time
 SPARE_NUMBERS = 2**25
-COLUMNS_PER_BLOCK = blocked.COLUMNS_PER_BLOCK
-CHEAP_PRODUCT = blocked.CHEAP_PRODUCT
 
 _spare: list[Tensor] = []
 """The memory of the last store, at most 128 MB: touching fresh memory costs more than all the arithmetic."""
