@@ -2,91 +2,53 @@
 
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
-from io import StringIO
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from rich.console import Console, Group
-from rich.text import Text
-
-from ecgr.analysis.arms import BASELINE, Run, read_runs, summaries_of
-from ecgr.analysis.collect import find_runs
-from ecgr.analysis.comparison import Comparison, Pair
+from ecgr.analysis.arms import read_runs, summaries_of
+from ecgr.analysis.collect import Run, find_runs
+from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.comparison import compare as judge
-from ecgr.analysis.metrics import RunSummary
+from ecgr.analysis.length import missing_factors
+from ecgr.analysis.material import Material, design_of, runs_in
+from ecgr.analysis.metrics import RunSummary, last5
+from ecgr.analysis.power import power_of_design
 from ecgr.analysis.summaries import read_summaries
-from ecgr.analysis.summaries import to_json as summaries_json
-from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.experiment.config import Experiment, presets
+from ecgr.analysis.tuning import Choice, Scored, choose
+from ecgr.errors import ConfigError, QuorumLost
+from ecgr.experiment.config import presets
 from ecgr.files import write_atomically
-from ecgr.report.page.html import write_report
-from ecgr.report.picture import Picture
-from ecgr.report.presentation import to_csv, to_table
-from ecgr.report.presentation import to_json as comparison_json
-from ecgr.report.sentences import answer, best_first, sentence
-from ecgr.runs.paired import SEEDS, paired, seed_list
+from ecgr.report.answer import Answer as Answer
+from ecgr.report.answer import write_comparison as write_comparison
+from ecgr.runs.design import LENGTH, Design
+from ecgr.runs.paired import Arm, longer
+from ecgr.runs.plan import TUNING_SEEDS, VALIDATION, Grid, Plan, plan_comparison, trials
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.sweep import Planned, Progress, plan, run_all
 from ecgr.runs.workers import AUTO
 
 Warn = Callable[[str], None]
-WIDTH = 100
-
-
-@dataclass(frozen=True, eq=False)
-class Answer:
-    """What a comparison says: ``print`` gives its sentences and its table.
-
-    ``runs`` is empty where the comparison was made of ``summaries`` alone; ``directory`` is where the files lie, None
-    where none were written.
-    """
-
-    comparison: Comparison
-    summaries: Sequence[RunSummary]
-    runs: Sequence[Run] = ()
-    directory: Path | None = None
-
-    @property
-    def pairs(self) -> tuple[Pair, ...]:
-        """Each arm against the baseline, with its estimates and its verdict."""
-        return self.comparison.pairs
-
-    def to_json(self) -> str:
-        """The text of ``comparison.json``; its keys are described in ``docs/reference/statistics.md``."""
-        return to_json(comparison_json(self.comparison), indent=2).decode()
-
-    def report(self, path: str | Path) -> Path:
-        """Write the page about the runs and this comparison to ``path``, which it returns."""
-        if not self.runs:
-            raise ConfigError("report: a comparison of summaries has no runs to report on; compare their directories")
-        return write_report(self.runs, self.comparison, Path(path))
-
-    def write(self, directory: Path) -> None:
-        """``comparison.json``, ``comparison.csv``, and ``summaries.json``, from which both can be made again."""
-        write_comparison(self.comparison, self.summaries, directory)
-
-    def __rich__(self) -> Group:
-        sentences = (Text(sentence(pair)) for pair in best_first(self.pairs))
-        return Group(
-            Text(answer(self.comparison), "bold"), Picture(self.comparison), *sentences, to_table(self.comparison)
-        )
-
-    def __str__(self) -> str:
-        text = StringIO()
-        Console(file=text, width=WIDTH, color_system=None).print(self)
-        return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+Make = Callable[..., None]
+"""Makes the runs that are left of some plans."""
 
 
 def compare(
     source: Any = "quickstart",
     baseline: str | None = None,
     *,
+    methods: Sequence[str] | None = None,
     seeds: int | str | Iterable[int] | None = None,
+    rounds: int | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
     regulators: Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
-    settings: Mapping[str, Any] | None = None,
+    tune: Grid | None = None,
+    length: bool = False,
     treatment: Sequence[str] = (),
     workers: int | str = AUTO,
     engine: str | None = None,
@@ -98,63 +60,138 @@ def compare(
     """Make paired runs, judge them, write what was found, and return it.
 
     >>> from tempfile import mkdtemp
-    >>> few = {"federation.rounds": 1, "partition.clients": 3}
-    >>> answer = compare("quickstart", seeds=2, settings=few, out=mkdtemp())
-    >>> answer.pairs[0].regulator, answer.pairs[0].seeds
-    ('ecgr', (0, 1))
+    >>> small = {"partition.clients": 3, "federation.rounds": 1}
+    >>> answer = compare("quickstart", methods=["fedavg", "fedavg+ecgr"], seeds=2, settings=small, out=mkdtemp())
+    >>> answer.pairs[0].method, answer.pairs[0].baseline_method, answer.pairs[0].seeds
+    ('fedavg+ecgr', 'fedavg', (0, 1))
     >>> sorted(path.name for path in answer.directory.iterdir())
-    ['comparison.csv', 'comparison.json', 'report.html', 'runs', 'summaries.json']
-    >>> compare([answer.directory]).pairs == answer.pairs
+    ['comparison.csv', 'comparison.json', 'design.json', 'report.html', 'runs', 'summaries.json']
+    >>> compare(answer.directory).to_json() == answer.to_json()
     True
 
     Args:
         source: a preset's name, a TOML file, an `Experiment` or a nested dict to be run; or what is finished and only
             compared: a directory of runs, an iterable of records and directories, a ``summaries.json``.
-        baseline: what the others are compared with; the regulator ``none`` by default.
+        baseline: the method that the others are compared with, by default the first; without ``methods`` the regulator
+            ``none``.
+        methods: what is compared, as in ``["fedavg", "scaffold(damping=0.5)/lookahead+ecgr"]``.
         seeds: how many, or which; 10 by default, which are 0 to 9.
-        regulators: those to be compared with ``none``; by default the experiment's own.
-        algorithms: under each of these; by default the experiment's own.
-        settings: dotted config keys to change, as in ``{"schedule.name": "cosine"}``.
+        rounds: ``federation.rounds``.
+        lr: ``optimizer.lr``.
+        batch_size: ``federation.batch_size``.
+        settings: any other dotted config keys, as in ``{"schedule.name": "cosine"}``.
+        regulators: instead of ``methods``: regulators to be compared with ``none``.
+        algorithms: the regulators are compared under each of these.
+        tune: values to choose from for each method, the baseline too, as in ``{"optimizer.lr": [0.01, 0.03, 0.1]}``.
+        length: also run the baseline at other lengths of the server's step, to tell direction from length.
         treatment: config keys that are compared as regulators are.
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
-        engine: ``pool`` (processes, the default) or ``serial`` (everything in this one).
+        engine: ``pool`` (processes, the default), ``serial`` (everything in this one) or ``ray``.
         device: where to compute.
         out: where runs and results lie; ``runs/compare-NAME`` by default. What is finished there is not run again.
             For finished runs: where the results go, by default into their directory, or nowhere if there are several.
         progress: shows the runs under way.
         warn: called with what a person should know, as that there is no page because the extra is missing.
     """
-    asked: dict[str, Any] = {"seeds": seeds, "regulators": regulators, "algorithms": algorithms, "settings": settings}
+    named = {"federation.rounds": rounds, "optimizer.lr": lr, "federation.batch_size": batch_size}
+    changes = {**{key: value for key, value in named.items() if value is not None}, **(settings or {})}
+    asked: dict[str, Any] = {
+        "methods": methods,
+        "seeds": seeds,
+        "settings": changes,
+        "regulators": regulators,
+        "algorithms": algorithms,
+        "tune": tune,
+    }
     material = made_already(source)
     if material is None:
-        plans, directory = planned(source, out=out, **asked)
-        refuse_unknown_treatment(treatment, plans)
-        run_all(plans, workers=workers, engine=engine, device=device, progress=progress)
-        material = Material(find_runs(each.directory for each in plans), directory=directory)
-    elif given := [name for name, value in asked.items() if value]:
+        planned = plan_comparison(source, baseline, treatment=treatment, out=out, **asked)
+        make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress)
+        return run_comparison(planned, make, length=length, warn=warn or _ignore)
+    if given := [name for name, value in {**asked, "length": length}.items() if value]:
         raise ConfigError(f"--{given[0]}: {source} is only compared, not run; leave out --{given[0]}")
-    runs = read_runs(material.records, treatment) if material.records else []
-    summaries = material.summaries or summaries_of(runs)
-    if not summaries:
-        raise ConfigError("compare: none of the runs is finished")
+    design = design_of(material, baseline, treatment)
+    answer = conclude(material, design)
     place = material.directory if out is None else Path(out)
-    comparison = judge(summaries, baseline or BASELINE)
-    if not any(pair.seeds for pair in comparison.pairs):
-        arms = "; ".join(dict.fromkeys(f"{run.algorithm}, {run.regulator}" for run in summaries))
-        raise ConfigError(f"compare: nothing to compare: no seed has {comparison.baseline} and another ({arms})")
-    answer = Answer(comparison, summaries, runs, place)
-    if place is not None:
-        _write(answer, place, warn or _ignore)
+    return answer if place is None else answer.write(place, warn or _ignore)
+
+
+def power_of_plan(planned: Plan) -> str:
+    """What this number of seeds and comparisons can show at all."""
+    return power_of_design(len(planned.seeds), len(planned.arms) - len(planned.baselines)).sentence
+
+
+def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn) -> Answer:
+    """Tune, run, judge, measure lengths and write, as far as it is not done yet."""
+    if not all(run.finished for run in planned.runs):
+        warn(power_of_plan(planned))
+    if planned.grid:
+        planned = tune_arms(planned, make, warn)
+    runs = planned.runs
+    make(runs)
+    material = Material(find_runs(run.directory for run in runs), directory=planned.directory)
+    design = replace(planned.design, runs=tuple(run.name for run in runs))
+    answer = conclude(material, design)
+    if length:
+        answer, curves = measure_lengths(planned, material, answer, make)
+        design = replace(design, length=tuple(run.name for run in curves))
+    answer = answer.write(planned.directory, warn)
+    design.write(planned.directory)
     return answer
 
 
-@dataclass(frozen=True, eq=False)
-class Material:
-    """What is there to be compared, runs or their summaries, and the directory that it lies in."""
+def tune_arms(planned: Plan, make: Make, warn: Warn) -> Plan:
+    """The plan with the best hyper-parameters of each arm; every trial stays, in ``tuning.json`` and as runs."""
+    warn(f"note: {planned.budget}")
+    make(planned.tuning, tolerated=(QuorumLost.exit_code,))  # a choice that diverges has been tried, too
+    choices = [_choice(planned, arm) for arm in planned.arms]
+    for line in [line for choice in choices for line in choice.warnings]:
+        warn(f"note: {line}")
+    content = {
+        "keys": list(planned.grid),
+        "seeds": list(TUNING_SEEDS),
+        "validation": VALIDATION,
+        "budget": planned.budget,
+        "methods": [choice.to_json() for choice in choices],
+    }
+    write_atomically(planned.directory / "tuning.json", to_json(content, indent=2))
+    arms = [
+        replace(arm, changes={**arm.changes, **choice.best}) for arm, choice in zip(planned.arms, choices, strict=True)
+    ]
+    return replace(planned, arms=arms, grid={})
 
-    records: Sequence[RunRecord] = ()
-    summaries: Sequence[RunSummary] = ()
-    directory: Path | None = None
+
+def measure_lengths(planned: Plan, material: Material, answer: Answer, make: Make) -> tuple[Answer, Sequence[Planned]]:
+    """The answer with the baselines' length curves, extended until they cover the methods or reach their limit."""
+    curves: dict[str, Planned] = {}
+    while factors := missing_factors(answer.pairs, answer.comparison.curves):
+        longer_runs = [
+            arm.experiment(planned.raw, {"run.seed": seed, **longer(arm, planned.raw, factor)})
+            for arm in planned.baselines
+            for factor in factors
+            for seed in planned.seeds
+        ]
+        new = {run.name: run for run in plan(longer_runs, planned.directory, LENGTH) if run.name not in curves}
+        if not new:
+            break
+        make(list(new.values()), tolerated=(QuorumLost.exit_code,))  # a step that is too long may diverge
+        curves |= new
+        material = replace(material, length=find_runs(run.directory for run in curves.values() if run.finished))
+        answer = conclude(material, planned.design)
+    return answer, [run for run in curves.values() if run.finished]
+
+
+def conclude(material: Material, design: Design) -> Answer:
+    """The answer that the material gives."""
+    runs: list[Run] = []
+    if material.records:
+        runs = read_runs(material.records, design.treatment, tuned=design.tuned, length=material.length)
+    summaries = list(material.summaries) or summaries_of(runs)
+    if not summaries:
+        raise ConfigError("compare: none of the runs is finished")
+    comparison = judge(summaries, design.baseline, design.by)
+    _refuse_empty(comparison, summaries)
+    return Answer(comparison, summaries, runs)
 
 
 def made_already(source: Any) -> Material | None:
@@ -164,65 +201,37 @@ def made_already(source: Any) -> Material | None:
         if str(source) in presets():
             return None
         if path.is_dir():
-            return Material(find_runs([path]), directory=path)
+            return runs_in(path)
         is_file = path.suffix == ".json" and path.is_file()
         return Material(summaries=read_summaries(path), directory=path.parent) if is_file else None
     if isinstance(source, RunRecord):
         return Material([source])
     if isinstance(source, Iterable) and not isinstance(source, Mapping):
-        entries = [[entry] if isinstance(entry, RunRecord) else find_runs([entry]) for entry in source]
+        entries = [[entry] if isinstance(entry, RunRecord) else runs_in(Path(entry)).records for entry in source]
         return Material([record for records in entries for record in records])
     return None
 
 
-def planned(
-    source: Any,
-    *,
-    seeds: int | str | Iterable[int] | None = None,
-    regulators: Sequence[str] | None = None,
-    algorithms: Sequence[str] | None = None,
-    settings: Mapping[str, Any] | None = None,
-    out: str | Path | None = None,
-) -> tuple[list[Planned], Path]:
-    """The runs of a comparison and the directory that it lives in; nothing is written."""
-    experiments = paired(
-        source.to_dict() if isinstance(source, Experiment) else source,
-        seeds=seed_list(SEEDS if seeds is None else seeds),
-        regulators=regulators,
-        algorithms=algorithms,
-        overrides=settings,
-    )
-    name = experiments[0].run.name
-    directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
-    return plan(experiments, directory), directory
+def _choice(planned: Plan, arm: Arm) -> Choice:
+    """The best trial of an arm, by the mean of the primary metric's last rounds on the validation data."""
+    scored, quantity = [], None
+    for trial in trials(planned.raw, arm, planned.grid):
+        scores: dict[int, float | None] = {}
+        for place in planned.places(trial):
+            summary = None
+            if place.finished:
+                (run,) = read_runs([RunRecord.open(place.directory)])
+                summary = run.summary
+                quantity = summary.metric
+            scores[place.experiment.run.seed] = None if summary is None else last5(summary)
+        scored.append(Scored(trial.values, scores))
+    return choose(arm.name, scored, quantity) if quantity is not None else choose(arm.name, scored)
 
 
-def refuse_unknown_treatment(treatment: Sequence[str], plans: Sequence[Planned]) -> None:
-    """A treatment that no run has, said before anything runs."""
-    keys = {f"{s}.{key}" for each in plans for s, values in each.experiment.to_dict().items() for key in values}
-    missing = [key for key in treatment if key not in keys]
-    if missing:
-        raise ConfigError(f"--treatment: no run has {missing[0]}; give config keys, for example run.step_control")
-
-
-def write_comparison(comparison: Comparison, summaries: Sequence[RunSummary], directory: Path) -> None:
-    """``comparison.json``, ``comparison.csv``, and ``summaries.json``, from which both can be made again."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(f"cannot write {directory}: {error.strerror or error}") from None
-    write_atomically(directory / "comparison.json", to_json(comparison_json(comparison), indent=2))
-    write_atomically(directory / "comparison.csv", to_csv(comparison).encode())
-    write_atomically(directory / "summaries.json", summaries_json(summaries).encode())
-
-
-def _write(answer: Answer, directory: Path, warn: Warn) -> None:
-    answer.write(directory)
-    if answer.runs:
-        try:
-            answer.report(directory / "report.html")
-        except EnvironmentFault as error:  # the numbers are there; without the extra `report` only the page is missing
-            warn(f"note: no report page: {error}")
+def _refuse_empty(comparison: Comparison, summaries: Sequence[RunSummary]) -> None:
+    if not any(pair.seeds for pair in comparison.pairs):
+        arms = "; ".join(dict.fromkeys(f"{run.algorithm}, {run.regulator}" for run in summaries))
+        raise ConfigError(f"compare: nothing to compare: no seed has {comparison.baseline} and another ({arms})")
 
 
 def _ignore(_: str) -> None:

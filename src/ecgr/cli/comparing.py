@@ -1,23 +1,56 @@
 """`ecgr compare`: `ecgr.compare` on the command line."""
 
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import typer
 
 from ecgr.cli.console import complain, out
 from ecgr.cli.estimating import list_plans
-from ecgr.cli.options import Device, DryRun, EngineName, ExperimentName, Json, Out, Set, Treatment, Workers, overrides
+from ecgr.cli.options import (
+    Device,
+    DryRun,
+    EngineName,
+    ExperimentName,
+    Json,
+    Out,
+    Set,
+    Treatment,
+    Workers,
+    overrides,
+    parse_value,
+)
 from ecgr.cli.progress import sweep_progress
+from ecgr.errors import ConfigError
+from ecgr.experiment.methods import split_methods
 from ecgr.runs.workers import worker_count
 
 
 def compare_command(
     experiment: ExperimentName = "quickstart",
+    methods: Annotated[
+        str | None,
+        typer.Option("--methods", help="What is compared, e.g. 'fedavg,fedavg+ecgr,scaffold(damping=0.5)/lookahead'."),
+    ] = None,
+    baseline: Annotated[
+        str | None, typer.Option("--baseline", help="What the others are compared with; the first method by default.")
+    ] = None,
     seeds: Annotated[
         str | None, typer.Option("--seeds", help="How many (10, the default, means 0 to 9), or which: 0,1,42 or 3-7.")
     ] = None,
-    regulators: Annotated[str | None, typer.Option("--regulators", help="Against none, e.g. ecgr,bherd.")] = None,
-    algorithms: Annotated[str | None, typer.Option("--algorithms", help="E.g. fedavg,scaffold.")] = None,
+    regulators: Annotated[
+        str | None, typer.Option("--regulators", help="Instead of methods: against none, e.g. ecgr,bherd.")
+    ] = None,
+    algorithms: Annotated[
+        str | None, typer.Option("--algorithms", help="The regulators under each of these, e.g. fedavg,scaffold.")
+    ] = None,
+    tune: Annotated[
+        list[str] | None,
+        typer.Option("--tune", metavar="KEY=VALUES", help="Choose the best value for each method first. Repeatable."),
+    ] = None,
+    length: Annotated[
+        bool, typer.Option("--length", help="Also run the baseline at other step lengths: direction or length?")
+    ] = False,
     settings: Set = None,
     out_dir: Out = None,
     workers: Workers = "auto",
@@ -27,26 +60,37 @@ def compare_command(
     dry_run: DryRun = False,
     treatment: Treatment = None,
 ) -> None:
-    """Run regulators paired by seed, then say with statistics whether they helped.
+    """Run methods paired by seed, then say with statistics which of them helped.
 
     Given a directory of finished runs, or the summaries.json of an earlier comparison, compares those and runs nothing.
     """
-    from ecgr.compare import compare, planned
+    from ecgr.compare import compare, power_of_plan
+    from ecgr.runs.plan import plan_comparison
 
     asked: dict[str, Any] = {
+        "methods": split_methods(methods) if methods else None,
         "seeds": seeds,
+        "settings": overrides(settings),
         "regulators": _names(regulators),
         "algorithms": _names(algorithms),
-        "settings": overrides(settings),
+        "tune": grid_of(tune or []),
+        "treatment": treatment or (),
         "out": out_dir,
     }
     if dry_run:
-        list_plans(planned(experiment, **asked)[0], worker_count(workers))
+        planned = plan_comparison(experiment, baseline, **asked)
+        out.print(power_of_plan(planned), markup=False, soft_wrap=True)
+        if planned.grid:
+            out.print(planned.budget, markup=False, soft_wrap=True)
+        if length:
+            out.print("and then the baseline at several lengths of the server's step", markup=False)
+        list_plans([*planned.tuning, *planned.runs], worker_count(workers))
         return
     answer = compare(
         experiment,
+        baseline,
         **asked,
-        treatment=treatment or (),
+        length=length,
         workers=workers,
         engine=engine,
         device=device,
@@ -62,6 +106,21 @@ def compare_command(
     out.print(f"{directory / 'comparison.json'}, {directory / 'comparison.csv'}", markup=False, soft_wrap=True)
     if (directory / "report.html").exists():
         out.print(f"report: {directory / 'report.html'}", markup=False, soft_wrap=True)
+
+
+def grid_of(assignments: Sequence[str]) -> dict[str, list[Any]]:
+    """``KEY=VALUE,VALUE`` as values to choose from.
+
+    >>> grid_of(["optimizer.lr=0.01,0.03", "schedule.name=step,cosine"])
+    {'optimizer.lr': [0.01, 0.03], 'schedule.name': ['step', 'cosine']}
+    """
+    grid = {}
+    for assignment in assignments:
+        key, equals, values = assignment.partition("=")
+        if not equals:
+            raise ConfigError(f"--tune: {assignment!r} does not fit; give KEY=VALUES, as in optimizer.lr=0.01,0.03")
+        grid[key.strip()] = [parse_value(value.strip()) for value in values.split(",") if value.strip()]
+    return grid
 
 
 def _names(text: str | None) -> list[str] | None:

@@ -51,10 +51,13 @@ def figures_command(
 def _compared(directories: Sequence[Path], treatment: Sequence[str] | None) -> "tuple[list[Run], Comparison]":
     """The runs there, and the comparison of those that are finished."""
     from ecgr.analysis.arms import compare_finished, read_runs
-    from ecgr.analysis.collect import find_runs
+    from ecgr.analysis.material import design_of, runs_in
 
-    runs = read_runs(find_runs(directories), treatment or ())
-    return runs, compare_finished(runs)
+    found = [runs_in(directory) for directory in directories]
+    design = design_of(found[0], None, treatment or ())
+    records, length = ([record for each in found for record in getattr(each, name)] for name in ("records", "length"))
+    runs = read_runs(records, design.treatment, tuned=design.tuned, length=length)
+    return runs, compare_finished(runs, design.baseline, design.by)
 
 
 def _beside(directories: Sequence[Path], name: str) -> Path:

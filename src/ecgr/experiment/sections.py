@@ -45,6 +45,7 @@ class DataSettings:
     fraction: PositiveFraction = 1.0
     test_fraction: PositiveFraction | None = None
     metrics: Names | None = None
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
 
 @component

@@ -2,29 +2,37 @@
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
-from pathlib import Path
+from contextlib import suppress
+from dataclasses import dataclass
 from typing import Any
 
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment, override, read
+from ecgr.experiment.config import Experiment, override
+from ecgr.experiment.methods import method_name, parse_method
+from ecgr.runs.design import Design
 
 SEEDS = 10
 """With fewer, hardly any comparison can decide anything."""
 
+Raw = Mapping[str, Any]
 
-def paired(
-    source: str | Path | Mapping[str, Any],
-    *,
-    seeds: Sequence[int],
-    regulators: Sequence[str] | None = None,
-    algorithms: Sequence[str] | None = None,
-    overrides: Mapping[str, Any] | None = None,
-) -> list[Experiment]:
-    """Regulators paired by seed, for each algorithm.
 
-    By default the experiment's own algorithm, and its own regulator against ``none``.
-    """
-    raw = override(read(source), overrides or {})
+@dataclass(frozen=True, slots=True)
+class Arm:
+    """One side of a comparison: what it is called, and the config keys that make it."""
+
+    name: str
+    changes: Mapping[str, Any]
+
+    def experiment(self, raw: Raw, more: Mapping[str, Any]) -> Experiment:
+        """The arm's experiment with more dotted keys changed."""
+        return Experiment.from_dict(override(raw, {**self.changes, **more}))
+
+
+def regulator_arms(
+    raw: Raw, regulators: Sequence[str] | None = None, algorithms: Sequence[str] | None = None
+) -> list[Arm]:
+    """Regulators and ``none`` under each algorithm; by default the experiment's own of both."""
     own = Experiment.from_dict(raw).to_dict()
     chosen = list(dict.fromkeys(["none", *(regulators or [own["regulator"]["name"]])]))
     if len(chosen) < 2:
@@ -32,13 +40,28 @@ def paired(
             "--regulators: nothing to compare with none; give another, for example --regulators none,ecgr"
         )
     return [
-        Experiment.from_dict(
-            override(raw, {"algorithm.name": algorithm, "regulator.name": regulator, "run.seed": seed})
-        )
+        Arm(f"{algorithm}, {regulator}", {"algorithm.name": algorithm, "regulator.name": regulator})
         for algorithm in algorithms or [own["algorithm"]["name"]]
         for regulator in chosen
-        for seed in seeds
     ]
+
+
+def method_arms(raw: Raw, methods: Sequence[str], baseline: str | None) -> list[Arm]:
+    """The methods as arms under the names that their records have, the baseline first."""
+    arms: dict[str, Arm] = {}
+    chosen = [*([baseline] if baseline is not None else []), *methods]
+    for text in chosen:
+        changes = parse_method(text)
+        name = method_name(Arm(text, changes).experiment(raw, {}).to_dict())
+        arms.setdefault(name, Arm(name, changes))
+    if len(arms) < 2:
+        raise ConfigError("--methods: nothing to compare; give two or more, for example fedavg,fedavg+ecgr,scaffold")
+    return list(arms.values())
+
+
+def with_seeds(raw: Raw, arms: Iterable[Arm], seeds: Sequence[int]) -> list[Experiment]:
+    """Every arm with every seed."""
+    return [arm.experiment(raw, {"run.seed": seed}) for arm in arms for seed in seeds]
 
 
 def seed_list(seeds: int | str | Iterable[int]) -> list[int]:
@@ -72,3 +95,22 @@ def _seeds_in(text: str) -> Sequence[int]:
         return [int(seed) for seed in text.rstrip(",").split(",")]
     except ValueError:
         return []
+
+
+def is_baseline(arm: Arm, design: Design) -> bool:
+    """Whether others are compared with this one."""
+    if design.by == "method":
+        return arm.name == design.baseline
+    return bool(arm.changes["regulator.name"] == (design.baseline or "none"))
+
+
+def longer(arm: Arm, raw: Raw, factor: float) -> dict[str, float]:
+    """What makes an arm's server step ``factor`` times as long."""
+    config = arm.experiment(raw, {}).to_dict()
+    for section, key in (("server", "lr"), ("algorithm", "server_lr")):  # a shorthand takes the second alone
+        if key in config.get(section, {}):
+            change = {f"{section}.{key}": factor * config[section][key]}
+            with suppress(ConfigError):
+                arm.experiment(raw, change)
+                return change
+    raise ConfigError(f"--length: {arm.name} has no length of the server's step to change; take another baseline")

@@ -4,7 +4,7 @@ What is finished is skipped, what is partial goes on, what failed is reported; s
 exactly what is left.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
@@ -106,15 +106,15 @@ class RunJob:
         return None
 
 
-def plan(variants: Iterable[Experiment], directory: Path) -> list[Planned]:
-    """A place for each run: ``algorithm-regulator-seed-content`` under ``directory/runs``."""
+def plan(variants: Iterable[Experiment], directory: Path, folder: str = "runs") -> list[Planned]:
+    """A place for each run: ``algorithm-regulator-seed-content`` under ``directory/folder``."""
     planned: dict[str, Planned] = {}
     for experiment in variants:
         config = experiment.to_dict()
         name = (
             f"{config['algorithm']['name']}-{config['regulator']['name']}-seed{experiment.run.seed}-{experiment.key()}"
         )
-        planned[name] = Planned(experiment, directory / "runs" / name)
+        planned[name] = Planned(experiment, directory / folder / name)
     return list(planned.values())
 
 
@@ -125,10 +125,12 @@ def run_all(
     engine: str | None = None,
     device: str = "cpu",
     progress: Progress | None = None,
+    tolerated: Container[int] = (),
 ) -> None:
-    """Make the runs that are left; one error with a line for each that failed."""
+    """Make the runs that are left; one error with a line for each that failed, ``tolerated`` exit codes apart."""
     with progress(plans) if progress else nullcontext() as done:
-        failures = execute(plans, workers=workers, engine=engine, device=device, done=done)
+        found = execute(plans, workers=workers, engine=engine, device=device, done=done)
+    failures = [failure for failure in found if failure.exit_code not in tolerated]
     if failures:
         lines = [f"{failure.name} failed: {failure.reason}" for failure in failures]
         lines.append(f"{len(failures)} of {len(plans)} runs failed; the same command tries them again")

@@ -191,3 +191,24 @@ def stratified(
         f"{shares}: {len(train)} of {len(dataset.train)} training and {len(test)} of {len(dataset.test)} test samples"
     )
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))
+
+
+def hold_out(dataset: Dataset, share: float, rng: np.random.Generator) -> Dataset:
+    """Part of the training samples as test samples, the class proportions kept: what nobody chooses by is left alone.
+
+    >>> labels = np.arange(20) % 2
+    >>> samples = Samples(np.zeros((20, 1)), labels)
+    >>> held = hold_out(Dataset(samples, samples, {}), 0.2, np.random.default_rng(0))
+    >>> len(held.train), sorted(held.test.targets.tolist())
+    (16, [0, 0, 1, 1])
+    """
+    labels = strata(dataset.train.targets)
+    held = np.zeros(len(labels), dtype=bool)
+    for label in np.unique(labels):
+        members = np.flatnonzero(labels == label)
+        held[rng.permutation(members)[: round(len(members) * share)]] = True
+    if not held.any() or held.all():
+        raise ConfigError(f"data.validation: {share} of {len(labels)} training samples leaves nothing on one side")
+    note = f"validation {share}: scored on {held.sum()} training samples held out, not on the test samples"
+    train, test = (dataset.train.take(np.flatnonzero(mask)) for mask in (~held, held))
+    return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))
