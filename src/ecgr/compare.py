@@ -19,7 +19,7 @@ from ecgr.analysis.power import power_of_design
 from ecgr.analysis.summaries import read_summaries
 from ecgr.analysis.tuning import Choice, Scored, choose
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.experiment.config import presets
+from ecgr.experiment.config import changes_of, presets
 from ecgr.files import write_atomically
 from ecgr.report.answer import Answer as Answer
 from ecgr.report.answer import write_comparison as write_comparison
@@ -37,9 +37,9 @@ Make = Callable[..., None]
 
 def compare(
     source: Any = "quickstart",
-    baseline: str | None = None,
+    baseline: Any = None,
     *,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[Any] | None = None,
     seeds: int | str | Iterable[int] | None = None,
     rounds: int | None = None,
     lr: float | None = None,
@@ -70,11 +70,11 @@ def compare(
     True
 
     Args:
-        source: a preset's name, a TOML file, an `Experiment` or a nested dict to be run; or what is finished and only
-            compared: a directory of runs, an iterable of records and directories, a ``summaries.json``.
+        source: a `Task`, an `Experiment`, a preset's name, a TOML file or a nested dict to be run; or what is finished
+            and only compared: a directory of runs, an iterable of records and directories, a ``summaries.json``.
         baseline: the method that the others are compared with, by default the first; without ``methods`` the regulator
             ``none``.
-        methods: what is compared, as in ``["fedavg", "scaffold(damping=0.5)/lookahead+ecgr"]``.
+        methods: what is compared, as in ``["fedavg", "scaffold(damping=0.5)/lookahead+ecgr", MyAlgorithm()]``.
         seeds: how many, or which; 10 by default, which are 0 to 9.
         rounds: ``federation.rounds``.
         lr: ``optimizer.lr``.
@@ -93,12 +93,10 @@ def compare(
         progress: shows the runs under way.
         warn: called with what a person should know, as that there is no page because the extra is missing.
     """
-    named = {"federation.rounds": rounds, "optimizer.lr": lr, "federation.batch_size": batch_size}
-    changes = {**{key: value for key, value in named.items() if value is not None}, **(settings or {})}
     asked: dict[str, Any] = {
         "methods": methods,
         "seeds": seeds,
-        "settings": changes,
+        "settings": changes_of(settings, rounds=rounds, lr=lr, batch_size=batch_size),
         "regulators": regulators,
         "algorithms": algorithms,
         "tune": tune,

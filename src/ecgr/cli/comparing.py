@@ -23,6 +23,7 @@ from ecgr.cli.options import (
 from ecgr.cli.progress import sweep_progress
 from ecgr.errors import ConfigError
 from ecgr.experiment.methods import split_methods
+from ecgr.experiment.task_files import task_or_name
 from ecgr.runs.workers import worker_count
 
 
@@ -77,8 +78,9 @@ def compare_command(
         "treatment": treatment or (),
         "out": out_dir,
     }
+    source = task_or_name(experiment)
     if dry_run:
-        planned = plan_comparison(experiment, baseline, **asked)
+        planned = plan_comparison(source, baseline, **asked)
         out.print(power_of_plan(planned), markup=False, soft_wrap=True)
         if planned.grid:
             out.print(planned.budget, markup=False, soft_wrap=True)
@@ -87,7 +89,7 @@ def compare_command(
         list_plans([*planned.tuning, *planned.runs], worker_count(workers))
         return
     answer = compare(
-        experiment,
+        source,
         baseline,
         **asked,
         length=length,

@@ -17,7 +17,11 @@ def preset_names(incomplete: str) -> list[str]:
 
 ExperimentName = Annotated[
     str,
-    typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
+    typer.Argument(
+        metavar="[PRESET or FILE]",
+        help="A preset's name, a TOML file, or a task in a Python file: my_task.py:task.",
+        autocompletion=preset_names,
+    ),
 ]
 Set = Annotated[
     list[str] | None,

@@ -12,6 +12,7 @@ from ecgr.cli.options import Device, EngineName, ExperimentName, Json, Out, Set,
 from ecgr.cli.progress import RoundProgress
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import load
+from ecgr.experiment.task_files import task_or_name
 from ecgr.runs.record import RunRecord
 from ecgr.runs.tracking import TRACKERS, Tracker
 from ecgr.tables import unknown
@@ -31,7 +32,7 @@ def run_command(
     """Run one experiment."""
     from ecgr.runs.runner import run  # a wrong config is answered before anything heavy is imported
 
-    chosen = load(experiment, overrides(settings))
+    chosen = load(task_or_name(experiment), overrides(settings))
     directory = out_dir or Path("runs") / (chosen.run.name or "run")
     with RoundProgress(chosen.run.name or "run", chosen.federation.rounds) as progress:
         watchers: list[Tracker] = [progress, *_trackers(log, directory)]

@@ -8,8 +8,9 @@ from typing import Any
 
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment, override
-from ecgr.experiment.methods import method_name, parse_method
+from ecgr.experiment.methods import Method, parse_method
 from ecgr.runs.design import Design
+from ecgr.runs.runner import method_of
 
 SEEDS = 10
 """With fewer, hardly any comparison can decide anything."""
@@ -46,17 +47,23 @@ def regulator_arms(
     ]
 
 
-def method_arms(raw: Raw, methods: Sequence[str], baseline: str | None) -> list[Arm]:
-    """The methods as arms under the names that their records have, the baseline first."""
+def method_arms(raw: Raw, methods: Sequence[Any], baseline: Any = None) -> list[Arm]:
+    """Methods, as text or objects, as arms under the names that their records have, the baseline first."""
     arms: dict[str, Arm] = {}
-    chosen = [*([baseline] if baseline is not None else []), *methods]
-    for text in chosen:
-        changes = parse_method(text)
-        name = method_name(Arm(text, changes).experiment(raw, {}).to_dict())
+    for given in [*([] if baseline is None else [baseline]), *methods]:
+        changes = parse_method(given) if isinstance(given, str) else _parts(Method.of(given))
+        experiment = Arm("", changes).experiment(raw, {})
+        name = method_of(experiment).name
         arms.setdefault(name, Arm(name, changes))
     if len(arms) < 2:
         raise ConfigError("--methods: nothing to compare; give two or more, for example fedavg,fedavg+ecgr,scaffold")
     return list(arms.values())
+
+
+def _parts(method: Method) -> dict[str, Any]:
+    """A method of objects as config keys."""
+    parts = {"algorithm": method.algorithm, "server": method.server, "regulator": method.regulator, "loss": method.loss}
+    return {f"{section}.name": part for section, part in parts.items() if part is not None}
 
 
 def with_seeds(raw: Raw, arms: Iterable[Arm], seeds: Sequence[int]) -> list[Experiment]:

@@ -74,9 +74,9 @@ class Plan:
 
 def plan_comparison(
     source: Any,
-    baseline: str | None = None,
+    baseline: Any = None,
     *,
-    methods: Sequence[str] | None = None,
+    methods: Sequence[Any] | None = None,
     seeds: int | str | Iterable[int] | None = None,
     settings: Mapping[str, Any] | None = None,
     regulators: Sequence[str] | None = None,
@@ -86,7 +86,7 @@ def plan_comparison(
     out: str | Path | None = None,
 ) -> Plan:
     """The runs of a comparison and the directory that it lives in; everything that is wrong is said here."""
-    raw = override(source.to_dict() if isinstance(source, Experiment) else read(source), settings or {})
+    raw = override(read(source), settings or {})
     if methods and (regulators or algorithms):
         raise ConfigError("--methods: names whole methods; leave out --regulators and --algorithms")
     chosen = seed_list(SEEDS if seeds is None else seeds)

@@ -259,13 +259,18 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "")
     return lines
 
 
+def method_of(experiment: Experiment) -> Method:
+    """What an experiment does about unlike clients."""
+    return Method(experiment.correction, experiment.server, experiment.regulator, experiment.loss)
+
+
 def _manifest(problem: "Problem", data: "Described") -> dict[str, Any]:
     """run.json: an allow-list of facts, nothing from the environment beyond it."""
     experiment = problem.experiment
     return {
         "name": experiment.run.name,
         "key": experiment.key(),
-        "method": Method(experiment.correction, experiment.server, experiment.regulator, experiment.loss).name,
+        "method": method_of(experiment).name,
         **identity_of(problem, data),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {

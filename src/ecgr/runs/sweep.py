@@ -4,6 +4,7 @@ What is finished is skipped, what is partial goes on, what failed is reported; s
 exactly what is left.
 """
 
+import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
@@ -111,9 +112,8 @@ def plan(variants: Iterable[Experiment], directory: Path, folder: str = "runs") 
     planned: dict[str, Planned] = {}
     for experiment in variants:
         config = experiment.to_dict()
-        name = (
-            f"{config['algorithm']['name']}-{config['regulator']['name']}-seed{experiment.run.seed}-{experiment.key()}"
-        )
+        kind = re.sub(r"[^A-Za-z0-9._-]+", "", f"{config['algorithm']['name']}-{config['regulator']['name']}")
+        name = f"{kind}-seed{experiment.run.seed}-{experiment.key()}"
         planned[name] = Planned(experiment, directory / folder / name)
     return list(planned.values())
 

@@ -1,0 +1,82 @@
+"""A task in a Python file that somebody names on the command line: ``my_task.py:task``.
+
+Such a file is run, and what it defines goes to every worker. A config file never names one.
+"""
+
+import importlib.util
+import re
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from ecgr.errors import ConfigError, DataError, EcgrError
+from ecgr.experiment.config import Experiment
+from ecgr.tables import unknown
+from ecgr.tasks.task import Task
+
+NAMED = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[A-Za-z_]\w*))?")
+
+
+def task_or_name(text: str) -> str | Task | Experiment:
+    """The task that ``FILE.py:NAME`` names (``task`` by default), made by a function or not; other text as it is."""
+    found = NAMED.fullmatch(text)
+    if found is None:
+        return text
+    path, name = Path(found["file"]), found["name"] or "task"
+    module = _run(path)
+    if not hasattr(module, name):
+        names = [own for own, value in vars(module).items() if isinstance(value, (Task, Experiment))]
+        raise ConfigError(unknown(str(path), name, names, kind="task"))
+    value = getattr(module, name)
+    made = value if isinstance(value, (Task, Experiment)) else _called(path, name, value)
+    if not isinstance(made, (Task, Experiment)):
+        raise ConfigError(f"{path}: {name} is a {type(made).__name__}; give an ecgr.Task, or a function that makes one")
+    return made
+
+
+def _run(path: Path) -> ModuleType:
+    """The module that a file is; modules beside it can be imported by it."""
+    import cloudpickle  # only where there is somebody's own code
+
+    if not path.is_file():
+        raise ConfigError(f"experiment: there is no file {path}")
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"experiment: {path} cannot be run as Python")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    sys.modules[path.stem] = module
+    try:
+        spec.loader.exec_module(module)
+    except EcgrError as error:
+        raise type(error)(f"{path}: {error}") from None
+    except Exception as error:
+        raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from error
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+def _called(path: Path, name: str, make: Any) -> Any:
+    if not callable(make):
+        return make
+    try:
+        return make()
+    except EcgrError as error:
+        raise type(error)(f"{path}: {name}(): {error}") from None
+    except Exception as error:
+        raise DataError(f"{path}{_line(error, path)}: {name}(): {type(error).__name__}: {error}") from error
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """Where in the file an error came from, if it did."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    number, trace = None, error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename) == path.resolve() or trace.tb_frame.f_code.co_filename == str(path):
+            number = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if number is None else f", line {number}"

@@ -1,0 +1,143 @@
+"""Somebody's own task, model and regulator: from a file, a script without a guard, and stdin, with two workers."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from support.cli import ecgr
+from support.commands import environment
+
+TASK = """
+import numpy as np
+import torch
+import ecgr
+from dataclasses import dataclass
+{more}
+rng = np.random.default_rng(0)
+x = rng.normal(size=(120, 4)).astype(np.float32)
+y = (x[:, 0] > 0).astype(np.int64)
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(4, 2)
+
+    def forward(self, inputs):
+        return self.layer(inputs)
+
+@dataclass(frozen=True)
+class Halve:
+    share: float = 0.5
+
+    def __call__(self, geometry):
+        return ecgr.ECGR(beta=self.share)(geometry)
+
+task = ecgr.Task(model=lambda: Net(), train=(x[:100], y[:100]), test=(x[100:], y[100:]), clients=4, name="own")
+"""
+CALL = """
+answer = ecgr.compare(
+    task, methods=["fedavg", Halve(0.3), "scaffold"], seeds=2, rounds=2, lr=0.1, batch_size=8, workers=2, out="{out}"
+)
+print(answer.pairs[0].method, len(answer.pairs))
+"""
+
+
+def python(*arguments: str, cwd: Path, text: str | None = None) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, *arguments],
+        input=text,
+        cwd=cwd,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+    )
+
+
+@pytest.mark.slow
+def test_a_script_without_a_guard_and_the_same_from_stdin(tmp_path: Path) -> None:
+    """A worker would run the script again, and start workers itself, if classes could only be had by importing it."""
+    script = TASK.format(more="print('begun')") + CALL
+    (tmp_path / "script.py").write_text(script.format(out="a"))
+    done = python("script.py", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["begun", "fedavg+Halve(share=0.3) 2"]
+    piped = python("-", cwd=tmp_path, text=script.format(out="b"))
+    assert piped.returncode == 0, piped.stderr
+    assert (tmp_path / "a/comparison.json").read_bytes() == (tmp_path / "b/comparison.json").read_bytes()
+
+
+@pytest.mark.slow
+def test_a_task_file_on_the_command_line(tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text("WIDTH = 4\n")
+    (tmp_path / "my_task.py").write_text(TASK.format(more="from beside import WIDTH"))
+    options = ["--seeds", "2", "--set", "federation.rounds=2", "--set", "federation.batch_size=8", "--workers", "2"]
+    done = ecgr("compare", "my_task.py:task", "--methods", "fedavg,fedavg+ecgr", *options, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "fedavg+ecgr" in done.stdout
+    assert (tmp_path / "runs/compare-own/comparison.json").is_file()
+    alone = ecgr("run", "my_task.py", "--set", "federation.batch_size=8", "--set", "federation.rounds=1", cwd=tmp_path)
+    assert alone.returncode == 0, alone.stderr
+    assert (tmp_path / "runs/own/model.safetensors").is_file()
+
+
+@pytest.mark.parametrize(
+    ("content", "named", "code", "line"),
+    [
+        (None, "no.py:task", 2, "there is no file no.py"),
+        ("x = 1", "t.py:task", 2, "t.py: there is no task 'task'"),
+        ("task = 5", "t.py:task", 2, "t.py: task is a int; give an ecgr.Task"),
+        ("import math\nmath.nothing", "t.py:task", 2, "t.py, line 2: AttributeError"),
+        ("def task(:\n", "t.py:task", 2, "t.py, line 1: SyntaxError"),
+        ("def make():\n    return 1 / 0", "t.py:make", 3, "t.py, line 2: make(): ZeroDivisionError"),
+        (
+            "import ecgr\ntask = ecgr.Task(model=list, train=([[0.0]], [0, 1]), test=([[0.0]], [0]))",
+            "t.py",
+            3,
+            "t.py: train",
+        ),
+    ],
+)
+def test_a_task_file_that_is_no_use_is_one_clear_line(
+    tmp_path: Path, content: str | None, named: str, code: int, line: str
+) -> None:
+    if content is not None:
+        (tmp_path / "t.py").write_text(content)
+    done = ecgr("compare", named, cwd=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert line in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_config_file_never_runs_anything(tmp_path: Path) -> None:
+    (tmp_path / "t.py").write_text("open('ran', 'w')")
+    (tmp_path / "c.toml").write_text('[data]\nname = "t.py:task"\n')
+    done = ecgr("run", "c.toml", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "data.name" in done.stderr
+    assert not (tmp_path / "ran").exists()
+
+
+LOCK = """
+import threading
+held = threading.Lock()
+
+class Bad(Net):
+    def __init__(self, lock=held):
+        super().__init__()
+        self.lock = lock
+task = ecgr.Task(model=Bad, train=(x[:100], y[:100]), test=(x[100:], y[100:]), clients=4, name="own")
+ecgr.compare(task, methods=["fedavg", "fedavg+ecgr"], seeds=2, rounds=1, batch_size=8, workers=2, out="out")
+"""
+
+
+@pytest.mark.slow
+def test_what_cannot_go_to_a_worker_is_said_with_what_to_do(tmp_path: Path) -> None:
+    done = python("-", cwd=tmp_path, text=TASK.format(more="") + LOCK)
+    assert "ConfigError" in done.stderr
+    assert "workers=1" in done.stderr
+    assert "smaller" not in done.stderr
