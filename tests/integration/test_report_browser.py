@@ -235,12 +235,12 @@ def test_a_legend_click_isolates_and_smoothing_is_off_until_asked(page: Any) -> 
     page.execute_script("arguments[0].scrollIntoView({block: 'center'})", toggle)
     toggle.click()
     WebDriverWait(page, 5).until(lambda _: any(visible == "legendonly" for _, visible in lines()))
-    assert {name for name, visible in lines() if visible is True and "," in name} == {"none, 4 seeds"}
+    assert {name for name, visible in lines() if visible is True and "," in name} == {"fedavg, 4 seeds"}
 
 
 def test_unfinished_runs_are_lines_of_their_own(page: Any) -> None:
     names = run_script(page, "document.getElementById('plot-metric-0').data.map(t => t.name)")
-    assert "ecgr, seed 9, interrupted" in names
+    assert "fedavg+ecgr, seed 9, interrupted" in names
 
 
 def test_each_seed_is_a_thin_line_behind_the_mean(page: Any) -> None:

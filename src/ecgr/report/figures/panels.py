@@ -83,12 +83,13 @@ def curve_panels(figure: "Figure", panels: Sequence[Group | Panel], baseline: st
     rows, columns = panel_grid(len(panels), figure.get_figwidth())
     axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
     colours = colour_numbers(panels, baseline)
+    alone = len(panels) == 1
     lines: dict[str, Any] = {}
     for place, (ax, panel) in enumerate(zip(axes.flat, panels, strict=False)):
         for arm in panel.arms:
             line = _curve(ax, arm, colours[arm.name])
             if line is not None:
-                lines.setdefault(short_title(arm.name), line)
+                lines.setdefault(short_title(arm.method if alone else arm.name), line)
         whole_rounds(ax)
         ax.set_title(short_title(panel.label))
         ax.grid(axis="y", linewidth=0.4, color="0.88")

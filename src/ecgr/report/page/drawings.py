@@ -62,7 +62,7 @@ def _group(group: Group, colours: Mapping[str, int]) -> dict[str, Any]:
         "metric": axis_title(quantity),
         "digits": ".2f" if quantity.is_share else ".4~g",
         "arms": [
-            {"label": arm.name, "colour": colours[arm.name], "runs": [_curves(run, quantity) for run in arm.runs]}
+            {"label": arm.method, "colour": colours[arm.name], "runs": [_curves(run, quantity) for run in arm.runs]}
             for arm in group.arms
         ],
     }
@@ -97,8 +97,7 @@ def _steps(groups: Sequence[Group], kept: Mapping[int, list[Kept]]) -> list[dict
 
 
 def _choice(group: Group, run: Run) -> str:
-    name = next(arm.name for arm in group.arms if run in arm.runs)
-    return ", ".join(part for part in (group.label, name, f"seed {run.seed}") if part)
+    return ", ".join(part for part in (group.setting, run.method, f"seed {run.seed}") if part)
 
 
 def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -119,15 +118,15 @@ def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
 
 def _diagnostics(group: Group, colours: Mapping[str, int]) -> list[dict[str, Any]]:
     """Each diagnostic number of a group: by arm, the mean over clients and runs, and the range over runs."""
-    series = {arm.name: [_by_round(run) for run in arm.counted] for arm in group.arms}
-    names = dict.fromkeys(name for runs in series.values() for run in runs for row in run.values() for name in row)
+    series = [(arm, [_by_round(run) for run in arm.counted]) for arm in group.arms]
+    names = dict.fromkeys(name for _, runs in series for run in runs for row in run.values() for name in row)
     return [
         {
             "name": name,
             "about": FIRST.get(name, ""),
             "arms": [
-                {"label": arm, "colour": colours[arm], **curve}
-                for arm, runs in series.items()
+                {"label": arm.method, "colour": colours[arm.name], **curve}
+                for arm, runs in series
                 if (curve := _over_runs(runs, name))["rounds"]
             ],
         }

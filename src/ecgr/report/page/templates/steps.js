@@ -88,7 +88,7 @@ register('plot-overview', (theme) => {
       margin: { l: 0, r: 0, t: 0, b: 0 }, uirevision: 'scene', dragmode: 'turntable',
       scene: {
         domain: { x: [0, 0.9], y: [0, 1] },
-        xaxis: side('step', { range: ends([1, ...run.clients.map(stepCount)]) }), yaxis: side('round', { range: ends(run.clients.flatMap((map) => map.rounds)), tickformat: 'd' }), zaxis: side('client', { range: ends(clients), tickformat: 'd' }),
+        xaxis: side('step', { range: ends([1, ...run.clients.map(stepCount)]) }), yaxis: side('round', { range: ends(run.clients.flatMap((map) => map.rounds)), tickformat: 'd' }), zaxis: side('client', { range: ends(clients), tickformat: 'd', dtick: Math.ceil((Math.max(...clients) + 1) / 10) }),
         aspectmode: 'manual', aspectratio: { x: 1.15, y: 1.15, z: 0.8 }, camera: { eye: EYE, center: { x: 0, y: 0, z: -0.08 } },
       },
     }),
