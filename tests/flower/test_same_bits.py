@@ -6,9 +6,11 @@ import pytest
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
+from ecgr.experiment.methods import parse_method
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from support.commands import rows_without_times
+from support.compositions import allowed, covering
 from support.federations import CLIENTS, experiment, federate
 from support.problems import offer, small_net
 
@@ -18,10 +20,14 @@ def _models(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, net=small_net)
 
 
-@pytest.mark.parametrize("regulator", ["none", "ecgr"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fednova", "scaffold", "fedavgm", "fedadam"])
-def test_a_federation_gives_the_weights_and_the_record_of_a_run(algorithm: str, regulator: str, tmp_path: Path) -> None:
-    chosen = experiment(algorithm, regulator)
+OLD = [f"{name}+{regulator}" for name in ("fedavg", "scaffold") for regulator in ("none", "ecgr")]
+METHODS = list(dict.fromkeys([*OLD, *covering(allowed(), together=1)]))
+"""Every algorithm, server rule, regulator and loss of the tables at least once."""
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_federation_gives_the_weights_and_the_record_of_a_run(method: str, tmp_path: Path) -> None:
+    chosen = experiment("fedavg", "none", parse_method(method))
     run(chosen, tmp_path / "simulated")
     record = federate(chosen, tmp_path / "federated")
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("simulated", "federated")]

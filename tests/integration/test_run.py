@@ -233,3 +233,15 @@ def test_list_shows_every_table(tmp_path: Path) -> None:
     assert plain.returncode == 0
     assert "scaffold" in plain.stdout
     assert files_below(tmp_path) == {}
+
+
+def test_a_loss_that_leaves_clients_of_one_class_nothing_says_so_before_it_runs(tmp_path: Path) -> None:
+    few = {"loss.name": "fedlc", "partition.name": "dirichlet", "partition.alpha": 0.001, "federation.rounds": 1}
+    said: list[str] = []
+    package.run(
+        "quickstart",
+        tmp_path / "run",
+        settings={**few, "partition.empty": "skip", "partition.min_batches": 0},
+        warn=said.append,
+    )
+    assert any("clients hold one class, and FedLC leaves them 0% of the gradient" in line for line in said)

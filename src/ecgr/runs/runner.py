@@ -19,7 +19,7 @@ from ecgr.experiment.methods import Method
 from ecgr.experiment.objects import description
 from ecgr.runs.record import RunRecord, RunWriter
 from ecgr.runs.workers import worker_count
-from ecgr.tasks.losses import LOSSES
+from ecgr.tasks.losses import LOSSES, flatness_note
 from ecgr.tasks.metrics import METRICS, describe
 from ecgr.tasks.task import Task
 
@@ -86,6 +86,8 @@ def run(
     check_store(problem, count)
     for note in data.notes:
         (warn or _ignore)(f"note: data is {note}")
+    if hasattr(problem.loss, "for_client") and (flat := flatness_note(problem.loss, problem.class_counts)):
+        (warn or _ignore)(f"note: {flat}")
 
     def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
         from ecgr.simulation.engines import open_engine  # loads torch
