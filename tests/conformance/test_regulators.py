@@ -1,7 +1,6 @@
 """Every entry of REGULATORS: pure, finite on anything, norm-preserving. A new entry is tested by existing."""
 
 import pickle
-from dataclasses import FrozenInstanceError
 from typing import Any
 
 import numpy as np
@@ -164,17 +163,6 @@ def test_the_coefficients_do_not_depend_on_the_scale_of_the_steps(
 def test_beta_one_changes_nothing_at_all(name: str) -> None:
     for kind in ALL:
         assert REGULATORS[name](beta=1.0)(geometry(make(kind, 11, 9, 4))).changes_nothing
-
-
-@every
-def test_an_entry_is_frozen_hashable_and_equal_to_its_copy(name: str) -> None:
-    for regulator in variants(name):
-        copy = pickle.loads(pickle.dumps(regulator))
-        assert copy == regulator
-        assert hash(copy) == hash(regulator)
-        for field in parameters_of(REGULATORS[name]):
-            with pytest.raises((FrozenInstanceError, AttributeError)):
-                setattr(regulator, field, 0.5)
 
 
 @every
