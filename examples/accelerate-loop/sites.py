@@ -33,9 +33,8 @@ def federate(train: Callable[[nn.Module, Batches], State]) -> list[float]:
         for site in own:
             model = build_model()
             model.load_state_dict(state)
-            sent.append(
-                train(model, DataLoader(TensorDataset(images[site], labels[site]), batch_size=16, shuffle=True))
-            )
+            samples = TensorDataset(images[site], labels[site])
+            sent.append(train(model, DataLoader(samples, batch_size=16, shuffle=True)))
         shares = [len(site) / len(labels) for site in own]
         state = {name: sum(share * s[name] for share, s in zip(shares, sent, strict=True)) for name in state}
         model = build_model()
