@@ -1,0 +1,148 @@
+"""What there is against unlike clients: each method with its cost and when it helps, for ``ecgr list methods``.
+
+Costs are not written down: a round of a few numbers is played, and the vectors that cross the wire or stay are counted.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from ecgr.algorithms import Algorithm, Contribution, Plan, Population, Trace, compose
+from ecgr.component import State, torch
+from ecgr.core.regulators import Plain
+from ecgr.experiment.methods import Method
+
+Evidence = Literal["our screening", "literature"]
+SIZE = 8
+"""Numbers in the made-up model: what has as many is a model-sized vector."""
+
+WHEN: Mapping[str, tuple[str, Evidence]] = {
+    "fedavg": ("the baseline: tune its learning rate before anything else", "our screening"),
+    "fedavg/average(lr=1.5)": ("a longer step and nothing else: what every method has to beat", "our screening"),
+    "fedprox": ("long local training with mild skew; nothing at strong label skew", "our screening"),
+    "fednova": ("clients with very different numbers of steps", "literature"),
+    "scaffold": ("strong label skew, clients that come back; at half of FedAvg's lr", "our screening"),
+    "scaffold(damping=0.5, units=gradient)": ("as scaffold, at FedAvg's own lr", "our screening"),
+    "drift_correction": ("strong label skew, clients that come back: the best that we found", "our screening"),
+    "fedacg": ("strong label skew, clients without a memory; nothing more is sent", "our screening"),
+    "fedcm": ("few clients a round, clients without a memory; little where all take part", "our screening"),
+    "feddyn": ("few clients a round over many rounds", "literature"),
+    "fedavgm": ("momentum 0.5 to 0.7 and not 0.9; mostly by the length of the step", "our screening"),
+    "fedavg/momentum(normalised=true)": ("whether momentum helps by direction: its length is FedAvg's", "literature"),
+    "fedadam": ("gradients of very different sizes, as in text; not strong label skew", "literature"),
+    "fedyogi": ("as fedadam, where updates change their size abruptly", "literature"),
+    "fedexp": ("a learning rate that was chosen too small; overshoots a tuned one", "our screening"),
+    "fedavg/ema": ("a constant learning rate, or few clients a round", "our screening"),
+    "fedavg/nur": ("steps that shrink because clients disagree: a control for length", "literature"),
+    "fedavg[balanced_softmax]": ("mild label skew; hurts where clients hold one class", "our screening"),
+    "fedavg[fedrs]": ("mild label skew; hurts where clients hold one class", "our screening"),
+    "fedavg[fedlc]": ("mild label skew; hurts where clients hold one class", "our screening"),
+    "fedavg[fedntd]": ("forgetting between rounds at mild skew", "literature"),
+    "fedavg+ecgr": ("a schedule that starves training, by the length of the step; not a tuned one", "our screening"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a method takes besides FedAvg's one model down and one update up, in vectors of the model's size.
+
+    Attributes:
+        up: vectors that a client uploads.
+        up_regulated: the same with a regulator.
+        down: vectors that a client gets, the model included.
+        client: what a client remembers from round to round.
+        server: what the server keeps besides the model.
+        server_per_client: what it keeps for every client.
+        forward: forward passes a step.
+        backward: backward passes a step.
+    """
+
+    up: int
+    up_regulated: int
+    down: int
+    client: int
+    server: int
+    server_per_client: int
+    forward: int
+    backward: int = 1
+
+    @property
+    def stateful(self) -> bool:
+        """Whether a client must remember something, and so come back."""
+        return self.client > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Described:
+    """One line of the catalogue."""
+
+    notation: str
+    what: str
+    cost: Cost
+    helps: str
+    evidence: Evidence
+
+
+def method_catalogue() -> tuple[Described, ...]:
+    """The methods by name, each with its cost and when it helps."""
+    return tuple(
+        Described(notation, _what(method), cost_of(method), *WHEN[notation])
+        for notation, method in ((notation, Method.of(notation)) for notation in WHEN)
+    )
+
+
+def cost_of(method: Method) -> Cost:
+    """A method's cost, counted in a round of made-up clients.
+
+    >>> cost_of(Method.of("fedavg"))
+    Cost(up=1, up_regulated=1, down=1, client=0, server=0, server_per_client=0, forward=1, backward=1)
+    """
+    algorithm = compose(method.algorithm, method.server)
+    two, three = (_played(algorithm, clients, regulated=False) for clients in (2, 3))
+    regulated = _played(algorithm, 2, regulated=True)
+    per_client = three.server - two.server
+    return Cost(
+        up=(regulated if not isinstance(method.regulator, Plain) else two).up,
+        up_regulated=regulated.up,
+        down=1 + two.down,
+        client=two.client,
+        server=two.server - 2 * per_client,
+        server_per_client=per_client,
+        forward=2 if getattr(method.loss, "needs_teacher", False) else 1,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class _Round:
+    up: int
+    down: int
+    client: int
+    server: int
+
+
+def _played(algorithm: Algorithm, clients: int, *, regulated: bool) -> _Round:
+    """The second round of so many clients: in the first, some methods have nothing to send yet."""
+    params, plan = torch.zeros(SIZE), Plan(steps=2, lr=0.1, momentum=0.9)
+    server, states = algorithm.init_server(params), [algorithm.init_client(params)] * clients
+    for _ in range(2):
+        down, results = algorithm.broadcast(server), []
+        for client in range(clients):
+            own = algorithm.begin(plan, down, states[client])
+            update = torch.full((SIZE,), 0.1 * (client + 1))
+            trace = Trace(update, update, plan.steps, plan.lr, plan.momentum, regulated)
+            states[client], payload = algorithm.finish(trace, down, own)
+            results.append(Contribution(client, 1, payload))
+        params, server = algorithm.aggregate(params, server, results, Population(clients, clients), plan.lr)
+    return _Round(*(_vectors(state) for state in (results[0].payload, down, states[0], server)))
+
+
+def _vectors(state: State) -> int:
+    return sum(tensor.numel() == SIZE for tensor in state.values())
+
+
+def _what(method: Method) -> str:
+    """The first line of what makes the method one."""
+    parts = [method.loss, method.regulator, method.server, method.algorithm]
+    plain = Method()
+    other = [part for part in parts if part not in (None, plain.regulator, plain.server)]
+    return (type(other[0]).__doc__ or "").splitlines()[0]
