@@ -15,10 +15,10 @@ from ecgr.cli.options import Json, Set, overrides
 from ecgr.errors import EnvironmentFault
 from ecgr.experiment.config import Experiment, load, presets
 from ecgr.experiment.dealing import chosen_share, deal
-from ecgr.tasks.data import Dataset
+from ecgr.tasks.data import Dataset, strata
 from ecgr.tasks.data.fetch import fetch
 from ecgr.tasks.data.verify import available, verify
-from ecgr.tasks.partitioners import save_partition
+from ecgr.tasks.partitioners import Partition, save_partition
 
 Root = Annotated[str | None, typer.Option("--root", help="Where data sets lie; $ECGR_DATA by default.")]
 
@@ -84,33 +84,46 @@ def partition_command(
     chosen = load(experiment or _preset_for(str(changes.get("data.name", "digits"))), changes)
     dataset = chosen_share(chosen, chosen.source.load())
     partition = deal(chosen, dataset)
-    counts = partition.histogram(dataset.train.targets, len(dataset.classes))
-    batch = chosen.federation.batch_size
+    kinds = strata(dataset.train.targets)
+    classes = dataset.classes or tuple(f"tenth {kind + 1}" for kind in range(int(kinds.max()) + 1))
+    counts = partition.histogram(kinds, len(classes))
+    batch, names = chosen.federation.batch_size, _natural_names(dataset, partition)
     rows = [
         {"client": client, "samples": int(n.sum()), "classes": int((n > 0).sum()), "batches": -(-int(n.sum()) // batch)}
+        | ({"name": names[client]} if names else {})
         for client, n in enumerate(counts)
     ]
     if save is not None:
         save_partition(save, partition, len(dataset.train))
-    drawn = _picture(chosen, dataset, counts, picture) if picture is not None or not as_json else None
+    drawn = _picture(chosen, classes, counts, picture) if picture is not None or not as_json else None
     if as_json:
         print_json({"clients": rows})
         return
-    table = Table("client", "samples", "classes", "batches", box=None, pad_edge=False)
+    table = Table(*rows[0], box=None, pad_edge=False)
     for row in rows:
         table.add_row(*map(str, row.values()))
     out.print(table)
     where = "" if drawn is None else f"; {drawn}"
-    out.print(f"{sum(r['samples'] for r in rows):,} of {len(dataset.train):,} samples dealt{where}", soft_wrap=True)
+    out.print(f"{sum(partition.sizes()):,} of {len(dataset.train):,} samples dealt{where}", soft_wrap=True)
 
 
-def _picture(chosen: Experiment, dataset: Dataset, counts: NDArray[np.int64], asked: Path | None) -> Path | None:
+def _natural_names(dataset: Dataset, partition: Partition) -> list[str]:
+    """Each client's group, where every client has one and no more."""
+    if dataset.train.groups is None:
+        return []
+    found = [np.unique(dataset.train.groups[part]) for part in partition]
+    return [str(names[0]) if len(names) else "" for names in found] if all(len(n) < 2 for n in found) else []
+
+
+def _picture(
+    chosen: Experiment, classes: tuple[str, ...], counts: NDArray[np.int64], asked: Path | None
+) -> Path | None:
     """Draw the partition; a picture that nobody asked for may be missing."""
     from ecgr.report.figures.partition import draw_partition
 
     path = asked or Path("partition.png")
     try:
-        draw_partition(counts, dataset.classes, path, f"{chosen.to_dict()['data']['name']}, seed {chosen.run.seed}")
+        draw_partition(counts, classes, path, f"{chosen.to_dict()['data']['name']}, seed {chosen.run.seed}")
     except EnvironmentFault as error:
         if asked is not None:
             raise
@@ -121,5 +134,8 @@ def _picture(chosen: Experiment, dataset: Dataset, counts: NDArray[np.int64], as
 
 def _preset_for(data: str) -> str | dict[str, Any]:
     """The settings that go with a data set: batch size decides how poor a client may be."""
-    names = [name for name in ("quickstart" if data == "digits" else "", f"paper/{data}") if name in presets()]
-    return names[0] if names else {}
+    usual = (
+        "quickstart" if data == "digits" else "",
+        *(f"{folder}/{data}" for folder in ("paper", "hospitals", "text")),
+    )
+    return next((name for name in usual if name in presets()), {})

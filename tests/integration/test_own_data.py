@@ -1,0 +1,154 @@
+"""Data of one's own from a config file alone: tables, arrays and texts, with natural clients, to the same bits."""
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ecgr.cli.app import run_command_line
+from ecgr.errors import ConfigError, EcgrError
+from ecgr.experiment.config import Experiment
+from ecgr.runs.runner import run
+
+RNG = np.random.default_rng(0)
+SMALL = {"federation": {"rounds": 3, "batch_size": 8}, "optimizer": {"lr": 0.1}, "partition": {"name": "groups"}}
+
+
+def table(folder: Path) -> dict[str, Any]:
+    """A binary target: three sites, one column of categories."""
+    rows = [f"{x:.3f},{'abc'[i % 3]},site{i % 3},{int(x > 0)}" for i, x in enumerate(RNG.normal(size=120))]
+    (folder / "t.csv").write_text("x,kind,site,y\n" + "\n".join(rows))
+    return {
+        "data": {
+            "name": "csv",
+            "root": str(folder / "t.csv"),
+            "target": "y",
+            "client": "site",
+            "categorical": ["kind"],
+        },
+        "model": {"name": "logistic"},
+    }
+
+
+def numbers(folder: Path) -> dict[str, Any]:
+    """Regression from arrays."""
+    x = RNG.normal(size=(120, 4))
+    np.savez(folder / "n.npz", inputs=x, targets=x @ [1.0, -2.0, 0.5, 0.0], clients=np.arange(120) % 3)
+    return {"data": {"name": "arrays", "root": str(folder / "n.npz")}, "model": {"name": "mlp", "hidden": [8]}}
+
+
+def labels(folder: Path) -> dict[str, Any]:
+    """Several labels a sample."""
+    x = RNG.normal(size=(120, 4))
+    np.savez(folder / "l.npz", inputs=x, targets=(x[:, :3] > 0).astype(int), clients=np.arange(120) % 3)
+    return {"data": {"name": "arrays", "root": str(folder / "l.npz")}, "model": {"name": "mlp", "hidden": [8]}}
+
+
+def tokens(folder: Path) -> dict[str, Any]:
+    """Classes of masked tokens."""
+    tokens = RNG.integers(0, 12, size=(120, 6))
+    mask = RNG.random((120, 6)) < 0.8
+    arrays: dict[str, Any] = {"inputs.tokens": tokens, "inputs.mask": mask, "clients": np.arange(120) % 3}
+    np.savez(folder / "m.npz", targets=tokens[:, 0] % 3, **arrays)
+    model = {"name": "transformer", "width": 8, "heads": 2, "layers": 1, "pool": "mean"}
+    return {"data": {"name": "arrays", "root": str(folder / "m.npz")}, "model": model}
+
+
+def play(folder: Path) -> dict[str, Any]:
+    """The next character."""
+    speeches = (f"{'AB'[i % 2]}:\nabcabcabc abc {i}\n\n" for i in range(40))
+    (folder / "p.txt").write_text("".join(speeches))
+    data = {"name": "text", "root": str(folder / "p.txt"), "length": 8, "stride": 4, "minimum": 50}
+    return {"data": data, "model": {"name": "transformer", "width": 8, "heads": 2, "layers": 1}}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("make", "metrics"),
+    [
+        (table, ["auc", "accuracy"]),
+        (numbers, ["r2", "mae"]),
+        (labels, ["auc", "macro_f1"]),
+        (tokens, ["accuracy"]),
+        (play, ["accuracy", "perplexity"]),
+    ],
+)
+def test_it_trains_to_the_same_bits_in_workers(tmp_path: Path, make: Any, metrics: list[str]) -> None:
+    experiment = Experiment.from_dict({**SMALL, **make(tmp_path)})
+    records = [run(experiment, tmp_path / f"run{workers}", workers=workers) for workers in (1, 2)]
+    models = [(record.directory / "model.safetensors").read_bytes() for record in records]
+    assert models[0] == models[1]
+    rows = records[0].rounds
+    assert list(rows[-1]["metrics"]) == metrics
+    assert rows[-1]["train_loss"] < rows[0]["train_loss"]
+    assert rows[-1]["worst_client"] is not None
+    assert len(rows[-1]["clients"]) in (2, 3)
+
+
+def test_a_model_that_does_not_fit_is_refused_with_those_that_do(tmp_path: Path) -> None:
+    experiment = Experiment.from_dict({**SMALL, **table(tmp_path), "model": {"name": "lenet"}})
+    with pytest.raises(ConfigError, match=r"lenet needs channels.*models that fit: .*logistic, mlp"):
+        run(experiment, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(
+    ("settings", "code", "says"),
+    [
+        ({"data.root": "none.csv"}, 3, "csv: none.csv is not there"),
+        ({"data.target": "z"}, 2, "data.target: there is no column 'z'"),
+        ({"data.categorical": "[]"}, 3, "line 2, column 'kind': 'a' is not a number"),
+        ({"data.kind": "numbers", "model.name": "lenet"}, 2, "models that fit"),
+        ({"partition.clients": "7"}, 2, "7 clients cannot share 3 groups"),
+        ({"data.missing": "guess"}, 2, "data.missing: 'guess' does not fit; give one of: refuse, drop, mean, median"),
+        ({"data.features": "x"}, 2, "data.features: 'x' does not fit; give a list of texts"),
+    ],
+)
+def test_a_bad_table_gets_one_line_and_leaves_nothing(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    settings: dict[str, str],
+    code: int,
+    says: str,
+) -> None:
+    config = {**SMALL, **table(tmp_path)}
+    lines = [f"[{s}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in part.items()) for s, part in config.items()]
+    (tmp_path / "own.toml").write_text("\n".join(lines))
+    changes = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
+    monkeypatch.setattr(
+        sys, "argv", ["ecgr", "run", str(tmp_path / "own.toml"), *changes, "--out", str(tmp_path / "run")]
+    )
+    assert run_command_line() == code
+    told = capsys.readouterr().err
+    assert says in told
+    assert len(told.strip().splitlines()) == 1
+    assert not (tmp_path / "run").exists()
+
+
+def test_who_gets_what_names_natural_clients(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = numbers(tmp_path)["data"]
+    arguments = [word for key, value in config.items() for word in ("--set", f"data.{key}={value}")]
+    arguments += ["--set", "partition.name=groups", "--set", "federation.batch_size=8"]
+    monkeypatch.setattr(sys, "argv", ["ecgr", "partition", *arguments, "--json"])
+    assert run_command_line() == 0
+    rows = json.loads(capsys.readouterr().out)["clients"]
+    assert [(row["name"], row["samples"]) for row in rows] == [("0", 32), ("1", 32), ("2", 32)]
+
+
+@pytest.mark.data
+@pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="not below $ECGR_DATA")
+def test_the_hospitals_learn(tmp_path: Path) -> None:
+    from ecgr.experiment.config import load
+
+    try:
+        record = run(load("hospitals/heart_disease", {"federation.rounds": 15}), tmp_path / "run")
+    except EcgrError as error:
+        pytest.skip(str(error))
+    assert record.rounds[-1]["metrics"]["auc"] > 0.85
