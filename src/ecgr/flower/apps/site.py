@@ -40,12 +40,27 @@ def client_app(experiment: Experiment | str | Path, *, device: str = "cpu", loca
 
     The node's config gives ``partition-id``, the client it stands for, and may give ``state-dir``, where its state is
     kept; by default that is ``$ECGR_STATE``, or this user's state directory. With ``local_data`` the site's data set
-    holds this client's samples and nobody else's; otherwise the client gets its share of a set that all sites hold.
+    holds this client's samples and nobody else's, and lies where ``$ECGR_DATA`` or the node's ``data-root`` says;
+    otherwise the client gets its share of a set that all sites hold.
 
     >>> app = client_app("quickstart")
     """
     chosen = functools.cache(lambda: experiment if isinstance(experiment, Experiment) else load(experiment))
     return app_for(functools.partial(own_samples if local_data else dealt_samples, chosen, device))
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """What a node's config says: the client it stands for, None if it says nothing sensible; where its data lie."""
+
+    client: int | None
+    root: str | None = None
+
+    @classmethod
+    def of(cls, context: Context) -> "Site":
+        """The node that a message reached."""
+        given, root = context.node_config.get("partition-id"), context.node_config.get("data-root")
+        return cls(given if type(given) is int and given >= 0 else None, None if root is None else str(root))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -56,58 +71,58 @@ class Prepared:
     shape: Mapping[str, int]
 
 
-def dealt_samples(experiment: Callable[[], Experiment], device: str, client: int | None) -> Prepared:
+def dealt_samples(experiment: Callable[[], Experiment], device: str, site: Site) -> Prepared:
     """The client's share of a data set that every site holds."""
     dataset = experiment().source.load()
     return Prepared(prepare(experiment(), dataset, device), dataset.shape)
 
 
-def own_samples(experiment: Callable[[], Experiment], device: str, client: int | None) -> Prepared:
+def own_samples(experiment: Callable[[], Experiment], device: str, site: Site) -> Prepared:
     """What this site holds, all of it the client's."""
-    chosen, clients = experiment(), experiment().partition.clients
-    if client is None or (clients is not None and client >= clients):
-        raise wrong_client(client, clients or 1)
+    chosen = experiment() if site.root is None else experiment().replace({"data.root": site.root})
+    clients = chosen.partition.clients
+    if site.client is None or (clients is not None and site.client >= clients):
+        raise wrong_client(site.client, clients or 1)
     dataset = chosen.source.load()
-    return Prepared(prepare_site(chosen, dataset, client, device), dataset.shape)
+    return Prepared(prepare_site(chosen, dataset, site.client, device), dataset.shape)
 
 
-def app_for(prepare: Callable[[int | None], Prepared]) -> ClientApp:
+def app_for(prepare: Callable[[Site], Prepared]) -> ClientApp:
     """A ClientApp for a problem that is prepared at the first message, where a failure can be kept at the site."""
     app, prepared = ClientApp(), functools.cache(prepare)
-    engine = functools.cache(lambda client: SerialEngine(prepared(client).problem))
+    engine = functools.cache(lambda site: SerialEngine(prepared(site).problem))
 
-    def own(context: Context) -> tuple[int, Prepared]:
-        given = context.node_config.get("partition-id")
-        client = given if type(given) is int and given >= 0 else None
-        known = prepared(client)
+    def own(context: Context) -> tuple[Site, int, Prepared]:
+        site = Site.of(context)
+        known = prepared(site)
         clients = len(known.problem.partition)
-        if client is None or client >= clients:
-            raise wrong_client(given, clients)
-        return client, known
+        if site.client is None or site.client >= clients:
+            raise wrong_client(context.node_config.get("partition-id"), clients)
+        return site, site.client, known
 
     @app.query()
     @_discreet
     def enrol(message: Message, context: Context) -> Message:
         """Say which client this is, how many samples it holds and what they are like."""
-        client, known = own(context)
-        site = Enrolment.of(known.problem, client, known.shape).to_record()
-        return Message(RecordDict({SITE: site}), reply_to=message)
+        _, client, known = own(context)
+        said = Enrolment.of(known.problem, client, known.shape).to_record()
+        return Message(RecordDict({SITE: said}), reply_to=message)
 
     @app.train()
     @_discreet
     def train(message: Message, context: Context) -> Message:
         """One round."""
-        client, known = own(context)
+        site, client, known = own(context)
         order = _own_order(message, client)
-        return Message(answer(known.problem, engine(client), order, state_root(context)), reply_to=message)
+        return Message(answer(known.problem, engine(site), order, state_root(context)), reply_to=message)
 
     @app.evaluate()
     @_discreet
     def evaluate(message: Message, context: Context) -> Message:
         """Score a model on the site's own test samples."""
-        client, known = own(context)
+        site, client, known = own(context)
         order = _own_order(message, client)
-        return Message(score_records(known.problem, engine(client), order), reply_to=message)
+        return Message(score_records(known.problem, engine(site), order), reply_to=message)
 
     return app
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
+from string import Template
 
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
@@ -49,34 +50,35 @@ from pathlib import Path
 from ecgr.flower.deploy.bundle import client_from, server_from
 
 EXPERIMENT = Path(__file__).with_name("experiment.toml")
-client = client_from(EXPERIMENT)
-server = server_from(EXPERIMENT)
+client = client_from(EXPERIMENT, local_data=$local_data)
+server = server_from(EXPERIMENT, local_data=$local_data)
 '''
 
 
-def write_app(directory: Path, experiment: Experiment) -> None:
-    """Write the app for ``flwr run``."""
+def write_app(directory: Path, experiment: Experiment, *, local_data: bool = False) -> None:
+    """Write the app for ``flwr run``; with ``local_data`` every site has its own samples."""
     package = directory / "ecgr_federation"
     package.mkdir(parents=True, exist_ok=True)
     (directory / "pyproject.toml").write_text(PYPROJECT)
     (package / "__init__.py").write_text('"""An ecgr experiment as a Flower app."""\n')
-    (package / "apps.py").write_text(APPS)
+    (package / "apps.py").write_text(Template(APPS).substitute(local_data=local_data))
     (package / "experiment.toml").write_text(experiment.to_toml())
 
 
-def write_settings(path: Path, out: Path, guard: Guard, keys: Mapping[int, bytes]) -> None:
-    """Write what the ServerApp needs besides the app; ``keys`` are the sites' public ones."""
+def write_settings(path: Path, out: Path, guard: Guard, keys: Mapping[int, bytes], test: Path | None = None) -> None:
+    """Write what the ServerApp needs besides the app; public keys of sites, samples to test on."""
     public = {str(client): key.decode() for client, key in keys.items()}
-    content = {"out": str(out.resolve()), "guard": asdict(guard), "keys": public}
+    own = {} if test is None else {"test": str(test.resolve())}
+    content = {"out": str(out.resolve()), "guard": asdict(guard), "keys": public, **own}
     write_atomically(path, to_json(content, indent=2))
 
 
-def client_from(experiment: Path) -> ClientApp:
+def client_from(experiment: Path, *, local_data: bool = False) -> ClientApp:
     """The ClientApp of an experiment file."""
-    return client_app(experiment)
+    return client_app(experiment, local_data=local_data)
 
 
-def server_from(experiment: Path) -> ServerApp:
+def server_from(experiment: Path, *, local_data: bool = False) -> ServerApp:
     """The ServerApp of an experiment file, with the settings that ``$ECGR_FEDERATION`` names.
 
     Sites load this too, as part of the app, and have no such settings: there it is an app that would not start.
@@ -87,7 +89,8 @@ def server_from(experiment: Path) -> ServerApp:
     try:
         settings = json.loads(Path(place).read_bytes())
         keys = {int(client): key.encode() for client, key in settings["keys"].items()}
-        return server_app(experiment, settings["out"], guard=Guard(**settings["guard"]), keys=keys)
+        guard, test = Guard(**settings["guard"]), settings.get("test")
+        return server_app(experiment, settings["out"], guard=guard, keys=keys, local_data=local_data, test=test)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"${SETTINGS}: {place} cannot be used: {error}") from None
 

@@ -18,6 +18,7 @@ from ecgr.experiment.config import Experiment
 from ecgr.flower.deploy.bundle import SETTINGS, write_app, write_settings
 from ecgr.flower.deploy.keys import LOOPBACK, VALID_DAYS, make_certificates, make_node_key, read_public_key
 from ecgr.flower.guard.guard import Guard
+from ecgr.tasks.data import Site
 
 SUPERLINK_PORT = 8000
 PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+")
@@ -37,6 +38,8 @@ class Deployment:
         proxied: whether the proxy is there.
         environment: where Python and the packages are installed, on every machine.
         data: where a site's data lie.
+        local_data: whether each site holds its own samples; otherwise all hold the whole set and train their share.
+        test: a file of arrays at the server to evaluate on, with ``local_data``; else sites evaluate on their own.
 
     >>> Deployment("fl.example.org", 3).sites_connect_to
     'fl.example.org:8443'
@@ -50,6 +53,8 @@ class Deployment:
     proxied: bool = True
     environment: str = "/opt/ecgr"
     data: str = "/srv/ecgr/data"
+    local_data: bool = False
+    test: Path | None = None
 
     def __post_init__(self) -> None:
         problems = []
@@ -69,6 +74,8 @@ class Deployment:
                 f"--bind: {self.bind} without the proxy would let anybody who reaches the port start code at every"
                 " site; bind 127.0.0.1, or leave the proxy in front"
             )
+        if self.test is not None and not self.local_data:
+            problems.append("--test: goes with --local-data; otherwise the data set's own test samples are used")
         if problems:
             raise ConfigError(*problems)
 
@@ -92,11 +99,15 @@ def write_deployment(directory: Path, experiment: Experiment, deployment: Deploy
         site = directory / f"site-{client}"
         make_node_key(site)
         copyfile(server / "ca.crt", site / "ca.crt")
-        (site / "ecgr-supernode.service").write_text(_supernode_unit(client, deployment))
+        own_file = isinstance(experiment.source, Site)
+        (site / "ecgr-supernode.service").write_text(_supernode_unit(client, deployment, own_file=own_file))
+        if own_file:
+            (site / "task.py").write_text(_fill("task.py.template", client=client, data=deployment.data))
+        (site / "experiment.toml").write_text(experiment.to_toml())
         copyfile(site / "node.pub", server / f"site-{client}.pub")
         keys[client] = read_public_key(site / "node.pub")
-    write_app(server / "app", experiment)
-    write_settings(server / "server.json", server / "run", guard, keys)
+    write_app(server / "app", experiment, local_data=deployment.local_data)
+    write_settings(server / "server.json", server / "run", guard, keys, deployment.test)
     (server / "flwr").mkdir()
     (server / "flwr" / "config.toml").write_text(
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{SUPERLINK_PORT}"\n'
@@ -155,10 +166,11 @@ def _proxy_unit(server: Path) -> str:
     return _fill("ecgr-proxy.service", server=server)
 
 
-def _supernode_unit(client: int, deployment: Deployment) -> str:
+def _supernode_unit(client: int, deployment: Deployment, *, own_file: bool) -> str:
     return _fill(
         "ecgr-supernode.service",
         client=client,
+        task=" ECGR_TASK=/etc/ecgr/task.py" if own_file else "",
         command=supernode_command(client, deployment),
         environment=deployment.environment,
         data=deployment.data,

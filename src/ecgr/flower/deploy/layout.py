@@ -13,6 +13,7 @@
 import json
 import os
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -24,6 +25,8 @@ from ecgr.flower.deploy.processes import Service, free_ports
 from ecgr.flower.guard.guard import Guard
 
 CONNECTION = "local"
+TASK_FILE = "task.py"
+"""What loads a site's samples, in its folder of data."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,15 +36,17 @@ class Layout:
     home: Path
     port: int
     node_ports: tuple[int, ...]
+    data: tuple[Path, ...] = ()
+    """The sites' own folders of data, where they have their own."""
 
     @classmethod
-    def prepare(cls, experiment: Experiment, out: Path, guard: Guard) -> "Layout":
+    def prepare(cls, experiment: Experiment, out: Path, guard: Guard, data: Sequence[Path] = ()) -> "Layout":
         """Choose ports and write all files; keys and client states that are there already are kept."""
         if experiment.partition.clients is None:
             raise ConfigError("partition.clients: missing; a federation is told how many sites it has")
         clients = range(experiment.partition.clients)
         port, *node_ports = free_ports(1 + len(clients))
-        layout = cls((out / ".federation").resolve(), port, tuple(node_ports))
+        layout = cls((out / ".federation").resolve(), port, tuple(node_ports), tuple(data))
         if not (layout.server / "server.key").exists():
             make_certificates(layout.server)
         for client in clients:
@@ -49,7 +54,7 @@ class Layout:
                 make_node_key(layout.site(client))
         for stale in layout.server.glob("superlink.db*"):
             stale.unlink()  # of an interrupted run: its nodes and messages are nobody's now
-        write_app(layout.home / "app", experiment)
+        write_app(layout.home / "app", experiment, local_data=bool(data))
         keys = {client: read_public_key(layout.site(client) / "node.pub") for client in clients}
         write_settings(layout.home / "server.json", out, guard, keys)
         flower_home = layout.server / "flwr"
@@ -81,7 +86,9 @@ class Layout:
 
     def server_environment(self) -> dict[str, str]:
         """The environment of the SuperLink, and of the ServerApps that it starts."""
-        return environment(self.server, **{SETTINGS: str(self.home / "server.json")})
+        own = environment(self.server, **{SETTINGS: str(self.home / "server.json")})
+        # Where sites have data of their own, the server must do without.
+        return {name: value for name, value in own.items() if not (self.data and name in {"ECGR_DATA", "ECGR_TASK"})}
 
     def superlink(self) -> Service:
         """The SuperLink: on loopback, with TLS, and letting in registered keys only."""
@@ -102,8 +109,16 @@ class Layout:
             *("--auth-supernode-private-key", str(self.site(client) / "node"), "--host", "127.0.0.1"),
             *("--port", str(self.node_ports[client]), "--node-config", f"partition-id={client}"),
         ]
-        own = environment(self.site(client), ECGR_STATE=str(self.site(client) / "state"))
+        data = data_places(self.data[client]) if self.data else {}
+        places = {"ECGR_STATE": str(self.site(client) / "state"), **data}
+        own = environment(self.site(client), **places)
         return Service(f"the SuperNode of client {client}", command, own, self.logs / f"site-{client}.log")
+
+
+def data_places(folder: Path) -> dict[str, str]:
+    """Where a site that has its own data in ``folder`` finds them."""
+    task = folder.resolve() / TASK_FILE
+    return {"ECGR_DATA": str(folder.resolve()), **({"ECGR_TASK": str(task)} if task.is_file() else {})}
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -40,7 +40,9 @@ BY_CODE: Mapping[int, type[EcgrError]] = {
 }
 
 
-def federate(experiment: Experiment, out: Path, guard: Guard, watch: Watch, say: Say) -> RunRecord:
+def federate(
+    experiment: Experiment, out: Path, guard: Guard, watch: Watch, say: Say, data: Sequence[Path] = ()
+) -> RunRecord:
     """Run ``experiment`` as a federation of processes into the run directory ``out``, or go on with it there.
 
     Args:
@@ -49,9 +51,10 @@ def federate(experiment: Experiment, out: Path, guard: Guard, watch: Watch, say:
         guard: what replies must be like.
         watch: called with each round's line of the record.
         say: told what a person should know.
+        data: the sites' own folders of data, by client; empty where all sites hold the whole set.
     """
     with _alone_in(out):
-        layout = Layout.prepare(experiment, out, guard)
+        layout = Layout.prepare(experiment, out, guard, data)
         supervisor = Supervisor(layout, out, say)
         try:
             supervisor.start()

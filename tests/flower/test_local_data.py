@@ -1,0 +1,152 @@
+"""Sites that hold their own data: the bits of a run on all files, and a server that never sees a sample."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("flwr", reason="the flower extra is not installed")
+
+from ecgr.errors import ConfigError, QuorumLost
+from ecgr.experiment.config import Experiment, load
+from ecgr.flower import Guard, MemoryGrid, client_app, server_app
+from ecgr.flower.apps.enrolment import Enrolment, check_agreement
+from ecgr.flower.apps.memory import Ticks
+from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import run
+
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+SIZES = (60, 44, 31, 52)
+
+
+def write_hospital(path: Path, rng: np.random.Generator, patients: int) -> None:
+    """Patients like those of the real files: numbers, categories, a diagnosis that follows from them, some unknown."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lines = [",".join(f"X{n}" for n in range(1, 15))]
+    for _ in range(patients):
+        age, rate, pain = rng.integers(30, 75), rng.integers(90, 190), rng.integers(1, 5)
+        ill = int(age / 10 + pain - rate / 40 + rng.normal() > 4)
+        row: list[Any] = [age, rng.integers(0, 2), pain, rng.integers(95, 180), rng.integers(130, 400)]
+        row += [rng.integers(0, 2), rng.integers(0, 3), rate, rng.integers(0, 2), round(float(rng.uniform(0, 4)), 1)]
+        row += [rng.integers(1, 4), rng.choice(["0", "1", "?"]), rng.choice([3, 6, 7]), ill]
+        lines.append(",".join(map(str, row)))
+    path.write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    """``all/`` with four files, and a folder for each site with one."""
+    for name, size, seed in zip(HOSPITALS, SIZES, range(4), strict=True):
+        for place in ("all", name):
+            file = tmp_path / place / "heart-disease" / f"processed.{name}.data"
+            write_hospital(file, np.random.default_rng(seed), size)
+    return tmp_path
+
+
+def experiment(algorithm: str, regulator: str) -> Experiment:
+    return Experiment.from_dict(
+        {
+            "data": {"name": "heart_disease"},
+            "partition": {"name": "groups", "clients": 4, "min_batches": 1},
+            "model": {"name": "mlp"},
+            "algorithm": {"name": algorithm},
+            "regulator": {"name": regulator},
+            "optimizer": {"name": "sgd", "lr": 0.05},
+            "federation": {"rounds": 3, "batch_size": 8},
+        }
+    )
+
+
+def nodes(folders: Path) -> list[dict[str, Any]]:
+    return [
+        {"partition-id": client, "data-root": str(folders / name), "state-dir": str(folders / "states" / name)}
+        for client, name in enumerate(HOSPITALS)
+    ]
+
+
+def federate(chosen: Experiment, folders: Path, out: Path, sites: list[dict[str, Any]] | None = None) -> RunRecord:
+    grid = MemoryGrid(client_app(chosen, local_data=True), sites or nodes(folders))
+    grid.serve(server_app(chosen, out, guard=Guard(deadline=60), clock=Ticks(), local_data=True))
+    return RunRecord.open(out)
+
+
+@pytest.mark.parametrize(("algorithm", "regulator"), [("fedavg", "ecgr"), ("scaffold", "none"), ("scaffold", "ecgr")])
+def test_the_weights_are_those_of_a_run_on_all_files(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, regulator: str
+) -> None:
+    chosen = experiment(algorithm, regulator)
+    monkeypatch.setenv("ECGR_DATA", "/nowhere")  # the server has none
+    record = federate(chosen, folders, folders / "federated")
+    run(chosen.replace({"data.root": str(folders / "all")}), folders / "simulated")
+    weights = [(folders / name / "model.safetensors").read_bytes() for name in ("federated", "simulated")]
+    assert weights[0] == weights[1]
+    simulated = RunRecord.open(folders / "simulated")
+    assert [[c["examples"] for c in row["clients"]] for row in record.rounds] == [
+        [c["examples"] for c in row["clients"]] for row in simulated.rounds
+    ]
+    assert list(record.rounds[-1]["metrics"]) == ["auc", "accuracy"]
+    # Accuracy is a mean over samples, so that of the sites, averaged by their samples, is that of all.
+    for ours, theirs in zip(record.rounds, simulated.rounds, strict=True):
+        assert ours["metrics"]["accuracy"] == pytest.approx(theirs["metrics"]["accuracy"])
+        assert ours["loss"] == pytest.approx(theirs["loss"])
+        assert ours["worst_client"] == pytest.approx(theirs["worst_client"])
+
+
+def test_the_record_knows_how_many_samples_sites_have_and_no_more(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ECGR_DATA", "/nowhere")
+    record = federate(experiment("fedavg", "none"), folders, folders / "federated")
+    assert set(record.manifest["data"]) == {f"site-{client}" for client in range(4)}
+    assert [len(row) for row in record.manifest["partition"]] == [1] * 4
+    assert "held by the sites" in record.manifest["notes"][0]
+
+
+def test_a_site_that_cannot_load_its_data_is_named(folders: Path) -> None:
+    sites = nodes(folders)
+    sites[1]["data-root"] = str(folders / "nowhere")
+    with pytest.raises(QuorumLost, match=r"enrolment: site 1 of 4 did not join within 60 s.*ecgr federate check"):
+        federate(experiment("fedavg", "none"), folders, folders / "federated", sites)
+
+
+def test_sites_must_speak_of_the_same_task() -> None:
+    site = Enrolment(0, 10, 2, '{"features": 3}', "bce", ("auc",), "abc", "1")
+    check_agreement({0: site, 1: replace(site, client=1, examples=7)})
+    with pytest.raises(ConfigError, match=r'their shape: \{"features": 3\} at 0, 2; \{"features": 4\} at 1'):
+        check_agreement({0: site, 1: replace(site, client=1, shape='{"features": 4}'), 2: replace(site, client=2)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"client": -1},
+        {"examples": 0},
+        {"examples": 2.5},
+        {"examples": 2**50},
+        {"tests": None},
+        {"shape": "["},
+        {"shape": '{"features": -3}'},
+        {"shape": "x" * 2000},
+        {"metrics": []},
+        {"metrics": "auc"},
+        {"loss": 3},
+    ],
+)
+def test_what_a_site_says_is_believed_only_if_all_of_it_can_be_used(change: dict[str, Any]) -> None:
+    said = dict(Enrolment(0, 10, 2, '{"features": 3}', "bce", ("auc",), "abc", "1").to_record())
+    assert Enrolment.from_record(said) is not None
+    assert Enrolment.from_record({**said, **change}) is None
+
+
+def test_a_share_of_a_sites_data_is_refused_at_the_site(folders: Path) -> None:
+    chosen = experiment("fedavg", "none").replace({"data.fraction": 0.5})
+    with pytest.raises(QuorumLost, match="did not join"):
+        federate(chosen, folders, folders / "federated")
+
+
+def test_the_number_of_sites_must_be_known(folders: Path) -> None:
+    chosen = load("quickstart").replace({"data.name": "heart_disease", "partition.name": "groups", "model.name": "mlp"})
+    with pytest.raises(ConfigError, match=r"partition\.clients: missing"):
+        federate(chosen.replace({"partition.clients": None}), folders, folders / "federated")
