@@ -57,7 +57,7 @@ def local_command(
 ) -> None:
     """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
     folders = [] if sites is None else _folders(sites, clients)
-    chosen = _chosen(experiment, len(folders) or clients or DEFAULT_CLIENTS, settings)
+    chosen = _chosen(experiment, len(folders) or (DEFAULT_CLIENTS if clients is None else clients), settings)
     from ecgr.flower.apps.server import refuse_simulator_only
     from ecgr.flower.deploy.check import check_site, places
     from ecgr.flower.deploy.layout import data_places
@@ -157,7 +157,7 @@ def init_command(
     outliers: Outliers = "reject",
 ) -> None:
     """Write the files and the exact commands for a federation of several machines."""
-    count = clients or DEFAULT_CLIENTS
+    count = DEFAULT_CLIENTS if clients is None else clients
     chosen = _chosen(experiment, count, settings)
     from ecgr.flower.apps.server import refuse_simulator_only
     from ecgr.flower.deploy.init import Deployment, write_deployment
