@@ -196,10 +196,18 @@ class TestMissingFactors:
 
     @pytest.mark.parametrize(
         ("path", "expected"),
-        [(1.05, (0.7, 1.4)), (1.9, (0.7, 1.4, 2.0, 2.8)), (0.6, (0.5, 0.7, 1.4)), (99.0, FACTORS[1:])],
+        [(1.05, (0.7, 1.4)), (1.9, (1.4, 2.0, 2.8)), (0.6, (0.5, 0.7)), (99.0, FACTORS[2:]), (1.2, (1.4,))],
     )
     def test_the_first_ones_enclose_every_method(self, path: float, expected: tuple[float, ...]) -> None:
         assert missing_factors(self.pairs(path).pairs) == expected
+
+    def test_a_method_without_a_difference_needs_no_curve(self) -> None:
+        """One is better with a path of 1.2, the other is not decided and went ten times as far."""
+        found = []
+        for seed in range(8):
+            found += [run("none", seed, 0.5, 1.0), run("better", seed, 0.6 + seed / 1e4, 1.2)]
+            found.append(run("open", seed, 0.5 + (-1) ** seed / 10, 10.0))
+        assert missing_factors(compare(found).pairs) == (1.4,)
 
     def test_a_curve_that_falls_short_is_extended(self) -> None:
         found = comparison(value=0.9, path=5.0)

@@ -142,19 +142,21 @@ def cause_of(difference: float, direction: Part, length: Part) -> Cause | None:
 
 
 def missing_factors(pairs: Iterable[Pair], curves: Sequence[LengthCurve] = ()) -> tuple[float, ...]:
-    """Step lengths, in units of the baseline's, at which it still has to be run so that every method lies on its curve.
+    """Step lengths, in units of the baseline's, at which it still has to be run so that the methods lie on its curve.
 
+    The methods are those that are better or worse, as only their differences have causes; all where there is none.
     Without a curve: those of ``FACTORS`` that enclose the methods' path lengths. With one that falls short: one step
     further, within ``FACTOR_LIMITS``. Empty when nothing is missing, or nothing more can be done.
     """
     known = {factor for curve in curves for factor in curve.factors}
-    splits = [pair.split for pair in pairs if pair.split is not None]
+    placed = [(pair.verdict in ("better", "worse"), pair.split) for pair in pairs if pair.split is not None]
+    splits = [split for shown, split in placed if shown or not any(shown for shown, _ in placed)]
     if not known:
         ratios = [split.ratio for split in splits if split.ratio]
-        shortest, longest = min([1.0, *ratios]) / SPARE, max([1.0, *ratios]) * SPARE
-        low = max((factor for factor in FACTORS if factor <= shortest), default=FACTORS[0])
-        high = min((factor for factor in FACTORS if factor >= longest), default=FACTORS[-1])
-        return tuple(factor for factor in FACTORS if low <= factor <= high)
+        shortest, longest = min(ratios, default=1.0) / SPARE, max(ratios, default=1.0) * SPARE
+        low = max((factor for factor in (*FACTORS, 1.0) if factor <= shortest), default=FACTORS[0])
+        high = min((factor for factor in (*FACTORS, 1.0) if factor >= longest), default=FACTORS[-1])
+        return tuple(factor for factor in FACTORS if min(low, 1.0) <= factor <= max(high, 1.0))
     short = min((split.outside[0] for split in splits), default=1.0)
     far = max((split.outside[1] for split in splits), default=1.0)
     wanted = [min(known) * short / SPARE if short < 1 else None, max(known) * far * SPARE if far > 1 else None]
