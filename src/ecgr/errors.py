@@ -78,3 +78,25 @@ def with_code(exit_code: int, *lines: str) -> EcgrError:
     """
     kinds = {kind.exit_code: kind for kind in EcgrError.__subclasses__()}
     return kinds.get(exit_code, EcgrError)("\n".join(lines))
+
+
+def missing_extra(what: str, extra: str) -> EnvironmentFault:
+    """The error where something needs packages of an extra: what to install is true for a clone, a wheel and an index.
+
+    >>> print(missing_extra("reading pictures", "data"))
+    reading pictures needs packages of the extra 'data': pip install 'pillow>=11' 'pooch>=1.8'
+    """
+    return EnvironmentFault(f"{what} needs packages of the extra {extra!r}: {install_command(extra)}")
+
+
+def install_command(extra: str) -> str:
+    """What installs the packages of an extra, wherever this package came from."""
+    import re
+    from importlib.metadata import PackageNotFoundError, requires  # slow to import, and only needed to complain
+
+    try:
+        every = requires("ecgr") or []
+    except PackageNotFoundError:
+        every = []
+    wanted = [line.partition(";")[0].strip() for line in every if re.search(rf"extra == .{extra}\W", line)]
+    return "pip install " + " ".join(f"'{package}'" for package in wanted or [f"ecgr[{extra}]"])

@@ -1,26 +1,38 @@
 """Writing files so that a crash leaves the old content or the new, never something between; configs as TOML."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from ecgr.errors import EnvironmentFault
 
 
-def write_atomically(path: Path, content: bytes) -> None:
-    """Write beside ``path``, flush to the disk, rename over it, flush the directory."""
+@contextmanager
+def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
+    """A file to write that gets its name when the block ends well: flushed to the disk first if it is to be durable."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         with temporary.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         temporary.replace(path)
-        flush_directory(path.parent)
-    except OSError as error:
+        if durable:
+            flush(path.parent)
+    finally:
         temporary.unlink(missing_ok=True)
-        raise EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}") from None
+
+
+def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
+    """Write beside ``path``, flush to the disk, rename over it, flush the directory."""
+    try:
+        with whole_file(path, durable=durable) as file:
+            file.write(content)
+    except OSError as error:
+        raise _not_written(path, content, error) from None
 
 
 def append_durably(path: Path, content: bytes) -> None:
@@ -31,16 +43,20 @@ def append_durably(path: Path, content: bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}") from None
+        raise _not_written(path, content, error) from None
 
 
-def flush_directory(directory: Path) -> None:
-    """Make renames and removals in ``directory`` survive a power loss."""
-    descriptor = os.open(directory, os.O_RDONLY)
+def flush(path: Path) -> None:
+    """Make a file's content, or the renames and removals in a directory, survive a power loss."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def _not_written(path: Path, content: bytes, error: OSError) -> EnvironmentFault:
+    return EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}")
 
 
 def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:

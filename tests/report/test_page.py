@@ -209,7 +209,7 @@ def test_no_runs_are_one_clear_line(tmp_path: Path) -> None:
 
 def test_without_the_extra_the_error_says_how_to_get_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(EnvironmentFault, match=r"pip install 'ecgr\[report\]'"):
+    with pytest.raises(EnvironmentFault, match=r"extra 'report': pip install '.*plotly"):
         page_about([write_run(tmp_path / "a")])
 
 

@@ -8,7 +8,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from ecgr.errors import EnvironmentFault
+from ecgr.errors import EnvironmentFault, missing_extra
 
 
 class FlowerMissing(EnvironmentFault, ImportError):
@@ -16,7 +16,7 @@ class FlowerMissing(EnvironmentFault, ImportError):
 
 
 if find_spec("flwr") is None:
-    raise FlowerMissing("federations need Flower, which is not installed; pip install 'ecgr[flower]'")
+    raise FlowerMissing(str(missing_extra("a federation", "flower")))
 
 if TYPE_CHECKING:
     from ecgr.flower.apps.memory import MemoryGrid as MemoryGrid

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ecgr.component import State
 from ecgr.errors import IntegrityError
-from ecgr.files import flush_directory, write_atomically
+from ecgr.files import flush, write_atomically
 from ecgr.runs.record import Position, to_json
 from ecgr.runs.states import Entry, StatesOnDisk
 from ecgr.simulation.rounds import Snapshot
@@ -53,7 +53,7 @@ def save_checkpoint(directory: Path, snapshot: Snapshot, position: Position) -> 
             path.unlink(missing_ok=True)
     for path in directory.glob("*.tmp"):
         path.unlink(missing_ok=True)
-    flush_directory(directory)
+    flush(directory)
     if states is not None:
         states.forget(min(_generations(directory)))
 

@@ -6,9 +6,7 @@ the index, and only then lets go of files that no checkpoint needs any more. Fil
 keep: an algorithm without memory costs nothing.
 """
 
-import os
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import Path
@@ -18,7 +16,7 @@ from safetensors.torch import load, save
 
 from ecgr.component import State
 from ecgr.errors import EnvironmentFault, IntegrityError
-from ecgr.files import flush_directory
+from ecgr.files import flush, write_atomically
 from ecgr.simulation.states import ClientStates
 
 
@@ -77,9 +75,9 @@ class StatesOnDisk(ClientStates):
     def flush(self) -> None:
         """Make sure that every file of the index survives a power loss."""
         for path in self._pending.new:
-            _flush(path)
+            flush(path)
         if self._pending.new:
-            flush_directory(self.directory)
+            flush(self.directory)
         self._pending.new.clear()
 
     def forget(self, oldest: int) -> None:
@@ -128,20 +126,8 @@ class StatesOnDisk(ClientStates):
         return content
 
     def _write(self, path: Path, content: bytes) -> None:
-        temporary = path.with_suffix(".tmp")
         try:
             self.directory.mkdir(parents=True, exist_ok=True)
-            temporary.write_bytes(content)
-            temporary.replace(path)
         except OSError as error:
-            with suppress(OSError):
-                temporary.unlink()
-            raise EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}") from None
-
-
-def _flush(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+            raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
+        write_atomically(path, content, durable=False)  # flushed with the others, when a checkpoint names them

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ecgr.errors import EnvironmentFault
+from ecgr.errors import missing_extra
 
 Tracker = Callable[[Mapping[str, Any]], None]
 SCALARS = ("loss", "train_loss", "worst_client", "lr", "step_norm", "seconds", "bytes_up", "bytes_down")
@@ -15,7 +15,7 @@ def tensorboard(directory: Path) -> Tracker:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise EnvironmentFault("--log tensorboard needs TensorBoard; pip install 'ecgr[tensorboard]'") from None
+        raise missing_extra("--log tensorboard", "tensorboard") from None
     writer: SummaryWriter | None = None
 
     def track(row: Mapping[str, Any]) -> None:

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ecgr.errors import ConfigError, EnvironmentFault
+from ecgr.errors import ConfigError, EnvironmentFault, install_command
 from ecgr.experiment.config import Experiment
 from ecgr.flower.deploy.bundle import SETTINGS, write_app, write_settings
 from ecgr.flower.deploy.keys import make_certificates, make_node_key, read_public_key
@@ -142,5 +142,5 @@ def tool(name: str) -> Path:
     """One of Flower's commands, from the environment that this Python runs in."""
     path = Path(sys.executable).with_name(name)
     if not path.exists():
-        raise EnvironmentFault(f"{name} is not beside {sys.executable}; pip install 'ecgr[flower]' there")
+        raise EnvironmentFault(f"{name} is not beside {sys.executable}; there: {install_command('flower')}")
     return path

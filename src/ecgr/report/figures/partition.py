@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from ecgr.errors import EnvironmentFault
+from ecgr.errors import EnvironmentFault, missing_extra
 
 
 def draw_partition(counts: NDArray[np.int64], classes: Sequence[str], path: Path, title: str) -> None:
@@ -15,7 +15,7 @@ def draw_partition(counts: NDArray[np.int64], classes: Sequence[str], path: Path
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
-        raise EnvironmentFault("pictures need matplotlib; pip install 'ecgr[report]'") from None
+        raise missing_extra("a picture of a partition", "report") from None
     clients, width = counts.shape
     size = max(6, 3.5 + 0.45 * min(width, 30)), max(2.8, 1.2 + 0.3 * min(clients, 60))
     figure = Figure(figsize=size, dpi=150, layout="constrained")

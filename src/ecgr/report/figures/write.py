@@ -17,7 +17,7 @@ from zlib import crc32
 from ecgr.analysis.arms import Arm, Group, group_runs
 from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import Comparison
-from ecgr.errors import DataError, EnvironmentFault
+from ecgr.errors import DataError, EnvironmentFault, missing_extra
 from ecgr.files import write_atomically
 from ecgr.report.figures.answers import compared_pairs, difference_rows, length_panel
 from ecgr.report.figures.panels import Drawing, ablations, curve_panels, panel_grid
@@ -73,8 +73,8 @@ def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
     try:
         import matplotlib as mpl
         from matplotlib.figure import Figure
-    except ImportError as error:
-        raise EnvironmentFault(f"figures need {error.name}: pip install 'ecgr[report]'") from None
+    except ImportError:
+        raise missing_extra("drawing figures", "report") from None
     try:
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:

@@ -16,7 +16,7 @@ from typing import Any
 from ecgr.analysis.arms import group_runs
 from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import Comparison
-from ecgr.errors import EnvironmentFault
+from ecgr.errors import EnvironmentFault, missing_extra
 from ecgr.files import write_atomically
 from ecgr.report.page.drawings import page_data
 from ecgr.report.page.text import page_text
@@ -46,8 +46,8 @@ def render(runs: Sequence[Run], comparison: Comparison) -> str:
         from jinja2.utils import htmlsafe_json_dumps
         from markupsafe import Markup
         from plotly.offline import get_plotlyjs
-    except ImportError as error:
-        raise EnvironmentFault(f"the report needs {error.name}: pip install 'ecgr[report]'") from None
+    except ImportError:
+        raise missing_extra("the report", "report") from None
     data, text = page_content(runs, comparison)
     # Only these files of the package and plotly's own are put on the page as they are.
     style, plotly = _static("report.css"), _sealed(get_plotlyjs())

@@ -22,14 +22,13 @@ import torch
 from torch import Tensor
 
 from ecgr._version import __version__
-from ecgr.errors import EnvironmentFault
+from ecgr.errors import EnvironmentFault, missing_extra
 from ecgr.simulation.engines.pool import ATTEMPTS, Job, Lost, answer_of, packed_error
 from ecgr.simulation.portable import pack, unpack
 
 R = TypeVar("R")
 W = TypeVar("W")
 
-MISSING = "the engine ray needs Ray, which is not installed; pip install 'ecgr[ray]'"
 PATIENCE = 120.0
 """Seconds to wait for a first worker before the cluster counts as too small."""
 VERSIONS: Mapping[str, str] = {
@@ -218,7 +217,7 @@ def connect(cluster: Cluster, workers: int) -> bool:
     try:
         import ray
     except ImportError:
-        raise EnvironmentFault(MISSING) from None
+        raise missing_extra("the engine ray", "ray") from None
     if ray.is_initialized():
         _register(ray)
         return False

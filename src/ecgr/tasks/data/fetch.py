@@ -5,7 +5,6 @@ taken for a data set. Files that are already there are never overwritten.
 """
 
 import gzip
-import os
 import shutil
 import tarfile
 import tempfile
@@ -14,7 +13,8 @@ from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
 from types import TracebackType
 
-from ecgr.errors import ConfigError, DataError, EnvironmentFault
+from ecgr.errors import ConfigError, DataError, EnvironmentFault, missing_extra
+from ecgr.files import flush
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.data.locate import data_root
 from ecgr.tasks.data.official import OFFICIAL, Download, OfficialSet
@@ -74,7 +74,7 @@ def _download(download: Download, folder: Path, *, progress: bool) -> Path:
         import pooch  # an optional dependency
         from requests import RequestException  # comes with pooch
     except ImportError:
-        raise EnvironmentFault("fetching data needs pooch; run `pip install 'ecgr[data]'`") from None
+        raise missing_extra("fetching data", "data") from None
     pooch.get_logger().setLevel("WARNING")
     failures, altered = [], False
     for url in download.mirrors:
@@ -128,8 +128,7 @@ def _check_entry(archive: Path, entry: tarfile.TarInfo) -> None:
 def _settle(file: Path, place: Path) -> None:
     """Flush a finished file to the disk and give it its name."""
     place.parent.mkdir(parents=True, exist_ok=True)
-    with file.open("rb") as stream:
-        os.fsync(stream.fileno())
+    flush(file)
     file.replace(place)
 
 

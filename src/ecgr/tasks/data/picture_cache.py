@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 
 from ecgr.errors import EnvironmentFault
+from ecgr.files import whole_file, write_atomically
 from ecgr.tasks.data.dataset import Images
 from ecgr.tasks.data.pictures import Picture, decode_all
 
@@ -95,20 +96,12 @@ def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Pict
     hash_file = path.with_suffix(".sha256")
     hash_file.unlink(missing_ok=True)
     hashed = hashlib.sha256()
-    part = path.with_suffix(".part")
-    try:
-        with part.open("wb") as file:
-            header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-            np.lib.format.write_array_header_1_0(file, header)
-            offset = file.tell()
-            for images in decode_all(pictures, shape[2]):
-                file.write(images.data)
-                hashed.update(images.data)
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
-    part.write_text(hashed.hexdigest(), encoding="ascii")
-    part.replace(hash_file)
+    with whole_file(path) as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        offset = file.tell()
+        for images in decode_all(pictures, shape[2]):
+            file.write(images.data)
+            hashed.update(images.data)
+    write_atomically(hash_file, hashed.hexdigest().encode())
     return DecodedPictures(path, hashed.hexdigest(), shape, offset)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
-from ecgr.errors import DataError, EnvironmentFault, IntegrityError
+from ecgr.errors import DataError, IntegrityError, missing_extra
 from ecgr.tasks.data.dataset import Images
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
@@ -70,7 +70,7 @@ def decode(path: Path, side: int) -> Images:
     try:
         from PIL import Image  # an optional dependency, and slow to import
     except ImportError:
-        raise EnvironmentFault("reading pictures needs Pillow; run `pip install 'ecgr[data]'`") from None
+        raise missing_extra("reading pictures", "data") from None
     bombs = (Image.DecompressionBombError, Image.DecompressionBombWarning)
     try:
         with Image.open(path, formats=FORMATS) as picture:

@@ -4,10 +4,10 @@
 """
 
 import json
-import os
 from pathlib import Path
 
 from ecgr.errors import ConfigError
+from ecgr.files import write_atomically
 from ecgr.tasks.partitioners.partition import Partition
 
 MOST_BYTES = 256 << 20
@@ -25,16 +25,7 @@ def save_partition(path: Path, partition: Partition, samples: int | None = None)
             f"partition: leaves samples out ({dealt:,} dealt); save_partition needs to know how many there are"
         )
     content = {"clients": [indices.tolist() for indices in partition], "samples": samples}
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("w", encoding="ascii") as file:
-            json.dump(content, file)
-            file.write("\n")
-            file.flush()
-            os.fsync(file.fileno())
-        part.replace(path)
-    finally:
-        part.unlink(missing_ok=True)
+    write_atomically(path, json.dumps(content).encode() + b"\n")
 
 
 def load_partition(path: Path, samples: int) -> Partition:
