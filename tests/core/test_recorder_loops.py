@@ -343,6 +343,32 @@ def a_parameter_of_another_shape(loop: Loop) -> None:
         loop.model.get_parameter("2.weight").data = torch.zeros(1, 6)
 
 
+def a_model_made_float64(loop: Loop) -> None:
+    """The values stay; what comes after would be rounded to float32."""
+    optimizer = sgd(loop)
+    with loop.record(optimizer):
+        loop.step(optimizer, 2)
+        loop.model.double()
+        loop.step(optimizer)
+
+
+def one_number_moved_beside_nan(loop: Loop) -> None:
+    optimizer = sgd(loop)
+    with loop.record(optimizer):
+        loop.model.get_parameter("0.weight").grad = torch.full((6, 4), torch.nan)
+        optimizer.step()
+        loop.model.get_parameter("0.weight").data[2, 2] = 1.0
+        optimizer.step()
+
+
+def the_optimisers_parameters_exchanged(loop: Loop) -> None:
+    optimizer = sgd(loop)
+    with loop.record(optimizer):
+        loop.step(optimizer)
+        optimizer.param_groups[0]["params"] = [nn.Parameter(p.detach().clone()) for p in loop.model.parameters()]
+        loop.step(optimizer)
+
+
 def a_parameter_replaced(loop: Loop) -> None:
     optimizer = sgd(loop)
     with loop.record(optimizer):
@@ -467,6 +493,9 @@ REFUSED: dict[Run, str] = {
     load_state_dict_at_the_end: "changed after the last recorded step",
     the_update_applied_inside_of_the_block: r"changed after the last recorded step .* apply and evaluate outside of it",
     a_parameter_of_another_shape: "`2.weight` was changed after the last recorded step",
+    a_model_made_float64: "`0.weight` was changed between step 2 and step 3, .* another dtype",
+    one_number_moved_beside_nan: "`0.weight` was changed between step 1 and step 2",
+    the_optimisers_parameters_exchanged: r"SGD also owns a parameter of shape \(6, 4\) that is not this model's",
     a_parameter_replaced: "`2.weight` was replaced by another object",
     parameters_assigned_by_load_state_dict: r"replaced by another object .*load_state_dict\(assign=True\)",
     a_layer_taken_out: "`2.weight` was taken out of the model",
@@ -627,6 +656,20 @@ def test_a_refused_recorder_can_record_again() -> None:
     check_exact(loop)
 
 
+def test_a_recorder_that_could_not_begin_has_nothing_recorded() -> None:
+    """Not the steps of the block before beside the start of this one."""
+    loop = Loop()
+    optimizer = sgd(loop)
+    with loop.record(optimizer) as recorder:
+        loop.step(optimizer, 2)
+    optimizer.add_param_group({"params": nn.Linear(2, 2).parameters()})
+    with pytest.raises(ecgr.RecordingError, match="also owns"), recorder:
+        pass
+    assert recorder.steps == 0
+    with pytest.raises(ecgr.RecordingError, match="no optimiser step was recorded"):
+        recorder.regulated(ecgr.ECGR())
+
+
 def test_asked_inside_of_the_block_it_looks_first() -> None:
     loop = Loop()
     optimizer = sgd(loop)
@@ -637,13 +680,23 @@ def test_asked_inside_of_the_block_it_looks_first() -> None:
         recorder.regulated(ecgr.ECGR())
 
 
-@pytest.mark.parametrize("run", [weights_clipped_through_data, load_state_dict_first], ids=lambda run: run.__name__)
+LATE = [weights_clipped_through_data, load_state_dict_first]
+
+
+@pytest.mark.parametrize("run", LATE, ids=lambda run: run.__name__)
 def test_a_device_that_answers_late_is_asked_on_leaving_the_block(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watch, "AT_ONCE", frozenset())
     loop = Loop()
     with pytest.raises(ecgr.RecordingError, match=r"a parameter was changed (between step 1|before the first)"):
         run(loop)
     assert len(loop.oracle) == 3  # the loop was not held up
+
+
+@pytest.mark.parametrize("run", [run for run in REFUSED if run not in LATE], ids=lambda run: run.__name__)
+def test_a_device_that_answers_late_refuses_as_much(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(watch, "AT_ONCE", frozenset())
+    with pytest.raises(ecgr.RecordingError):
+        run(Loop())
 
 
 @pytest.mark.parametrize("run", EXACT, ids=lambda run: run.__name__)

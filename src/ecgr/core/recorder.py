@@ -99,6 +99,7 @@ class Recorder:
     def __enter__(self) -> "Recorder":
         if self._handles:
             raise RecordingError("this Recorder is already recording; make a second one for another block")
+        self._recorded = False
         check_values(self._model)
         given = self._given_start
         self.spec = self._given_spec or ParamSpec.of(self._model)

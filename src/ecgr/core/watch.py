@@ -25,7 +25,7 @@ Checks = Literal["values", "versions"]
 
 CAUSES = (
     "another optimiser or one made anew, a wrapper such as Lookahead, clipping or projecting, load_state_dict, apply_,"
-    " or schedule-free's eval()"
+    " another dtype, or schedule-free's eval()"
 )
 ADVICE = (
     "record every optimiser, `Recorder(model, [first, second])`, and the wrapper instead of what it wraps; clip in a"
@@ -63,6 +63,7 @@ class Watch:
             if isinstance(tensor, nn.Parameter)
         ]
         self._versions = self._count() if checks == "versions" else None
+        self._dtypes = [tensor.dtype for tensor in recorded.values()]
         self._wrappers = tuple(wrappers)
         self._unanswered: list[tuple[str, Tensor]] = []
         for optimizer in optimizers:
@@ -89,7 +90,7 @@ class Watch:
     def check_still(self, last: Sequence[Tensor], when: str) -> None:
         """Every recorded parameter has its value in ``last``."""
         for index, name, tensor in self._recorded:
-            if not same(last[index], tensor):
+            if tensor.dtype != self._dtypes[index] or not same(last[index], tensor):
                 raise RecordingError(self._moved(f"parameter `{name}`", when))
 
     def at_exit(self, last: Sequence[Tensor], steps: int, *, finished: bool) -> None:
@@ -112,7 +113,7 @@ class Watch:
         """Whether nothing moved, as a tensor that need not be there yet."""
         before = torch.cat([last[index].reshape(-1) for index, _, _ in self._recorded])
         now = torch.cat([tensor.detach().reshape(-1).to(before) for _, _, tensor in self._recorded])
-        return _equal(before, now)
+        return _equal(before, now) if before.shape == now.shape else torch.tensor(False)
 
     def _check_owner(self, optimizer: Optimizer) -> None:
         kind = type(optimizer).__name__
@@ -172,6 +173,9 @@ class Watch:
         )
 
 
+PLAIN = (nn.Parameter, Tensor)
+"""Tensors whose numbers lie where their address says."""
+
 _compare_bytes = (ctypes.cdll.msvcrt if os.name == "nt" else ctypes.CDLL(None)).memcmp
 _compare_bytes.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 
@@ -202,7 +206,7 @@ def same(before: Tensor, now: Tensor) -> bool:
     """
     if before.shape != now.shape:
         return False
-    plain = before.is_cpu and now.is_cpu and before.dtype == now.dtype and now.is_contiguous()
+    plain = type(now) in PLAIN and before.is_cpu and now.is_cpu and before.dtype == now.dtype and now.is_contiguous()
     if plain and not _compare_bytes(before.data_ptr(), now.data_ptr(), before.nbytes):
         return True  # by far the fastest: this is asked of every parameter before every step
     now = now.detach().to(before)
