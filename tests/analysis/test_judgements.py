@@ -64,12 +64,15 @@ class TestEnoughSeeds:
 class TestTrained:
     def test_two_arms_at_chance_are_named(self) -> None:
         pair = verdict(runs(0.004, level=0.1, chance=0.1))
-        assert (pair.verdict, pair.at_chance, pair.chance) == ("not trained yet", True, 0.1)
+        assert (pair.verdict, pair.chance) == ("not trained yet", 0.1)
+        assert pair.at_chance == ("fedavg", "fedavg+ecgr")
 
     def test_equivalent_models_are_above_chance(self) -> None:
         assert verdict(runs(0.0, level=0.1, chance=0.1)).verdict == "not trained yet"
         assert verdict(runs(0.0, level=0.6, chance=0.1)).verdict == "equivalent"
         assert verdict(runs(0.0, level=0.1, chance=None)).verdict == "equivalent"
+        pair = verdict(runs(0.0007, level=0.1176, chance=0.1, scale=3))
+        assert (pair.verdict, pair.at_chance) == ("not trained yet", ("fedavg",))  # 2 % of the way are 0.018
 
     def test_one_arm_above_chance_decides(self) -> None:
         assert verdict(runs(0.3, level=0.1, chance=0.1)).verdict == "better"

@@ -167,7 +167,7 @@ class TestCurve:
         ]
 
     @given(st.lists(st.floats(0, 1), min_size=3, max_size=3), st.floats(1, 4))
-    @settings(max_examples=50)
+    @settings(max_examples=50, deadline=None)
     def test_it_goes_through_its_points_and_never_beyond_two_neighbours(self, values: list[float], at: float) -> None:
         first, *others = self.curve(values)
         curve = length_curve([first], [r for r in others if r.seed == 0])

@@ -181,7 +181,7 @@ class TestSentence:
         pair = replace(pair_of(worse), verdict="worse", setting="alpha=0.1", cause="both")
         assert sentence(pair) == (
             "alpha=0.1: Worse: fedavg+ecgr ended 1.23 points below fedavg (accuracy), likely between -2.06 and -0.40;"
-            " by direction and step length."
+            " both by direction and by step length."
         )
 
     def test_the_metric_s_own_name_unit_and_direction(self) -> None:

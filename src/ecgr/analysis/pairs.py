@@ -95,7 +95,7 @@ class Pair:
     ``algorithm`` and ``regulator`` are those of the method; ``baseline`` is what was asked for as such (a regulator,
     or a method); ``method`` and ``baseline_method`` name both sides in full. ``remarks`` are what a reader of the
     verdict should also know; ``margin`` is what counts as no difference; ``chance`` what a constant guess reaches, and
-    ``at_chance`` whether both sides do no better; ``rising`` names the methods whose curves still get better at the
+    ``at_chance`` names the methods that do no better; ``rising`` names the methods whose curves still get better at the
     end; ``rounds`` is how many each run has, of which the last five decide; ``split`` is what is behind ``cause``.
     """
 
@@ -116,7 +116,7 @@ class Pair:
     rounds: int = LAST
     margin: float | None = None
     chance: float | None = None
-    at_chance: bool = False
+    at_chance: tuple[str, ...] = ()
     rising: tuple[str, ...] = ()
     cause: Cause | None = None
     split: Split | None = None
@@ -202,7 +202,7 @@ def match(arms: Mapping[str, Arm], name: str, baseline: str) -> Pair:
         rounds=rounds,
         margin=margin,
         chance=first.chance,
-        at_chance=bool(seeds) and all(at_chance(metric, first.chance, _ends(side)) for side in (left, right)),
+        at_chance=tuple(side[0].method for side in (left, right) if at_chance(metric, first.chance, _ends(side))),
         rising=tuple(side[0].method for side in (left, right) if side and still_rising(side, margin)),
     )
 

@@ -14,7 +14,9 @@ from ecgr.analysis.power import ALPHA, least_seeds, seeds_for_effect
 
 def give_verdict(pair: Pair) -> Pair:
     """The pair with its verdict, the seeds that would decide, and a note."""
-    verdict = "not trained yet" if pair.at_chance else judge(pair.primary, pair.metric.larger_is_better)
+    verdict = judge(pair.primary, pair.metric.larger_is_better)
+    if len(pair.at_chance) > 1 or (pair.at_chance and verdict == "equivalent"):
+        verdict = "not trained yet"
     remarks = (*_remarks(pair, verdict), *_omissions(pair.left_out))
     needed = seeds_for_effect(pair.primary.dz, pair.family)
     return replace(pair, verdict=verdict, remarks=remarks, seeds_needed=needed)

@@ -108,7 +108,8 @@ def to_table(comparison: Comparison) -> Table:
     table.add_column("verdict", min_width=15)
     ordered = best_first(comparison.pairs)
     for pair in ordered:
-        verdict = Text(pair.verdict + (f"\nby {pair.cause}" if pair.cause else ""), STYLES.get(pair.verdict, ""))
+        cause = {None: "", "both": "\nboth"}.get(pair.cause, f"\nby {pair.cause}")
+        verdict = Text(pair.verdict + cause, STYLES.get(pair.verdict, ""))
         table.add_row(_label(comparison, pair, "\n"), *_numbers(pair), verdict)
     table.caption = Text("\n".join(_notes(comparison, ordered)))
     table.caption_justify = "left"

@@ -125,7 +125,7 @@ CLAIMS: Mapping[Verdict, Callable[[Pair], str]] = {
 
 def by_cause(pair: Pair) -> str:
     """The cause of a verdict in words; empty where there is none."""
-    return {None: "", "both": "by direction and step length"}.get(pair.cause, f"by {pair.cause}")
+    return {None: "", "both": "both by direction and by step length"}.get(pair.cause, f"by {pair.cause}")
 
 
 def _both(pair: Pair) -> str:
