@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo test check lint bench docs results soak clean
+.PHONY: help demo quick test check lint bench docs results soak clean
 
 help:  ## show these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -17,6 +17,9 @@ $(STAMP): pyproject.toml constraints.txt
 
 demo: $(STAMP)  ## does regulation help on a small real problem? a table and a report page
 	@$(BIN)/ecgr compare quickstart --seeds 0,1,42 --workers 2 --out runs/demo
+
+quick: $(STAMP)  ## what a contributor runs after every change: no slow test, well under a minute
+	@$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal -m 'not slow and not soak' tests
 
 test: $(STAMP)  ## the whole suite
 	@$(BIN)/pytest --numprocesses 2 --dist worksteal
