@@ -2,6 +2,7 @@
 
 import re
 import sys
+from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 
@@ -24,9 +25,7 @@ def test_the_readme_of_an_index_page_has_no_link_into_nowhere(
     monkeypatch.setattr(builder, "MetadataHookInterface", object, raising=False)
     monkeypatch.setitem(sys.modules, builder.__name__, builder)
     monkeypatch.syspath_prepend(str(ROOT))
-    from hatch_build import for_index
-
-    text = for_index((ROOT / "README.md").read_text(), repository)
+    text = import_module("hatch_build").for_index((ROOT / "README.md").read_text(), repository)
     targets = re.findall(r"\]\(([^)\s]+)\)", text)
     assert all(target.startswith("https://") for target in targets), targets
     assert ("docs/guide/start.md" in text) == ("docs/guide/start.md" in (ROOT / "README.md").read_text())
