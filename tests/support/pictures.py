@@ -1,6 +1,6 @@
 """The pictures of the guide, taken from a real report.
 
-PYTHONPATH=tests python -m support.pictures runs/quickstart/report.html docs/guide/images
+PYTHONPATH=tests python -m support.pictures runs/compare-quickstart/report.html docs/guide/images
 """
 
 import base64
@@ -21,8 +21,9 @@ def main(report: Path, directory: Path) -> None:
     with tempfile.TemporaryDirectory() as profile, chromium(Path(profile)) as driver:
         resize(driver, *DESKTOP)
         _open(driver, report)
-        for section in ("answer", "comparison", "curves", "differences", "steps", "federation", "diagnostics", "cost"):
-            _take(driver, directory / f"report-{section}.png", f"#{section}")
+        for section in driver.execute_script("return [...document.querySelectorAll('main section')].map(s => s.id)"):
+            if section != "settings":
+                _take(driver, directory / f"report-{section}.png", f"#{section}")
         prefer(driver, "dark")
         _open(driver, report)
         _take(driver, directory / "report-dark.png", "#steps")
