@@ -1,11 +1,11 @@
 """Small training loops, and a slow oracle that writes every model down before and after each step."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.optim import Optimizer
+from torch.optim import SGD, Adam, Optimizer
 
 import ecgr
 from ecgr.core.geometry import Geometry, Regulation
@@ -97,3 +97,40 @@ class Loop:
             before = self.flat()
             optimizer.step()
             self.oracle.append(before - self.flat())
+
+
+Run = Callable[[Loop], object]
+
+
+def sgd(loop: Loop, lr: float = 0.1) -> SGD:
+    return SGD(loop.model.parameters(), lr=lr, momentum=0.9)
+
+
+def halves(loop: Loop) -> tuple[Optimizer, Optimizer]:
+    """An optimiser for each layer."""
+    return SGD(loop.model[0].parameters(), lr=0.1), Adam(loop.model[2].parameters(), lr=0.01)  # type: ignore[index]
+
+
+@torch.no_grad()
+def clip(model: nn.Module, at: float = 0.2) -> None:
+    for p in model.parameters():
+        p.clamp_(-at, at)
+
+
+def clip_data(model: nn.Module, at: float = 0.2) -> None:
+    """As in many a WGAN: no version counter knows of it."""
+    for p in model.parameters():
+        p.data.clamp_(-at, at)
+
+
+def check_exact(loop: Loop) -> None:
+    recorder = loop.recorder
+    assert recorder is not None
+    assert recorder.steps == len(loop.oracle) > 1
+    for recorded, true in zip(displacements(recorder), loop.oracle, strict=True):
+        assert recorded.dtype == true.dtype
+        assert torch.equal(recorded, true)
+    assert torch.equal(recorder.plain, loop.start - loop.flat())
+    end = loop.flat()
+    recorder.regulated(ecgr.ECGR(beta=1.0)).apply_(loop.model)
+    assert torch.allclose(loop.flat(), end, rtol=0, atol=1e-6)
