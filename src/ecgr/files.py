@@ -35,13 +35,11 @@ def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> Non
         raise _not_written(path, content, error) from None
 
 
-def append_durably(path: Path, content: bytes) -> None:
-    """Append and flush to the disk."""
+def append(path: Path, content: bytes) -> None:
+    """Append; what must survive a power loss is to be flushed."""
     try:
         with path.open("ab") as file:
             file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
     except OSError as error:
         raise _not_written(path, content, error) from None
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.errors import DataError, IntegrityError
-from ecgr.files import append_durably, write_atomically
+from ecgr.files import append, flush, write_atomically
 from ecgr.simulation.kept import Kept, pack_kept, unpack_kept
 
 FORMAT = 1
@@ -153,13 +153,17 @@ class RunWriter:
         self._kept = [entry for entry in RunRecord(self.directory).kept() if entry.round <= rounds]
 
     def append(self, row: Mapping[str, Any], kept: Sequence[Kept]) -> None:
-        """Add one round."""
+        """Add one round; it is there to be read at once, and sure to stay with the next `flush`."""
         line = to_json(row) + b"\n"
-        append_durably(self.directory / "rounds.jsonl", line)
+        append(self.directory / "rounds.jsonl", line)
         self._bytes += len(line)
         self._hash.update(line)
-        if kept:
-            self._kept.extend(kept)
+        self._kept.extend(kept)
+
+    def flush(self) -> None:
+        """Make sure that what was added survives a power loss: before a checkpoint counts on it."""
+        flush(self.directory / "rounds.jsonl")
+        if self._kept:
             buffer = BytesIO()
             arrays: dict[str, Any] = dict(pack_kept(self._kept))
             np.savez_compressed(buffer, **arrays)

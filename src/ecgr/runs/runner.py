@@ -2,6 +2,7 @@
 
 import os
 import platform
+import time
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import replace
@@ -49,6 +50,7 @@ def run(
     engine: str | None = None,
     device: str = "cpu",
     resume: bool = False,
+    apart: float = 0.0,
     watch: Watch | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> RunRecord:
@@ -65,6 +67,7 @@ def run(
         engine: ``serial`` (everything in this process) or ``pool``; by default serial for one worker.
         device: where to compute.
         resume: go on with the interrupted run in ``out``, or start it; a finished one is returned as it is.
+        apart: seconds between checkpoints at least; what a crash may cost.
         watch: called with each round's line.
         warn: called with each thing a person should know, such as a damaged checkpoint that was passed over.
     """
@@ -97,7 +100,7 @@ def run(
             yield from simulate(problem, chosen, snapshot)
 
     every = experiment.run.checkpoint_every
-    return play(problem, data, directory, play_on, resume=resume, every=every, watch=watch, warn=warn)
+    return play(problem, data, directory, play_on, resume=resume, every=every, apart=apart, watch=watch, warn=warn)
 
 
 def play(
@@ -108,17 +111,19 @@ def play(
     *,
     resume: bool,
     every: int,
+    apart: float = 0.0,
     watch: Watch | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> RunRecord:
     """Play what is left of a run into ``directory``, which is locked meanwhile.
 
-    ``rounds`` plays on from a snapshot; a checkpoint is written after ``every`` so many rounds.
+    ``rounds`` plays on from a snapshot; a checkpoint is written after ``every`` so many rounds, if the last one is
+    ``apart`` so many seconds ago.
     """
     with locked(directory):
         refuse_foreign(directory, resume)
         if not (resume and RunRecord.is_run(directory) and _finished(directory, problem, data)):
-            _play(problem, data, directory, rounds, every, watch or _ignore, warn or _ignore)
+            _play(problem, data, directory, rounds, every, apart, watch or _ignore, warn or _ignore)
     return RunRecord.open(directory)
 
 
@@ -170,6 +175,7 @@ def _play(
     directory: Path,
     rounds: "Rounds",
     every: int,
+    apart: float,
     watch: Watch,
     warn: Callable[[str], None],
 ) -> None:
@@ -191,13 +197,16 @@ def _play(
     writer.rewind(position, snapshot.rounds)
     for row in RunRecord(directory).rounds:
         watch(row)
-    total = problem.experiment.federation.rounds
+    total, saved = problem.experiment.federation.rounds, time.monotonic()
     with closing(rounds(snapshot)) as outcomes:
         for outcome in outcomes:
             snapshot = outcome.snapshot
             writer.append(outcome.row, outcome.kept)
-            if snapshot.rounds % every == 0 or snapshot.rounds == total:
+            due = snapshot.rounds % every == 0 and time.monotonic() - saved >= apart
+            if due or snapshot.rounds == total:
+                writer.flush()
                 save_checkpoint(checkpoints, snapshot, writer.position)
+                saved = time.monotonic()
             watch(outcome.row)
     writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
 

@@ -19,6 +19,9 @@ from ecgr.runs.runner import run
 from ecgr.runs.workers import worker_count
 from ecgr.tasks.task import Task, TaskIdentity
 
+CHECKPOINTS_APART = 5.0
+"""Seconds: the most that a crash costs a run of many; writing one after each of its short rounds would cost more."""
+
 
 @dataclass(frozen=True, slots=True)
 class Planned:
@@ -101,7 +104,7 @@ class RunJob:
         """Run or resume it; a known error is an answer, not an exception."""
         experiment = workspace.brought_to(self.planned.experiment)
         try:
-            run(experiment, self.planned.directory, device=self.device, resume=True)
+            run(experiment, self.planned.directory, device=self.device, resume=True, apart=CHECKPOINTS_APART)
         except EcgrError as error:
             return Failure(self.planned.name, "; ".join(str(error).splitlines()), error.exit_code)
         return None

@@ -30,6 +30,7 @@ from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.corrections import gradient_correction, hook_step_term
 from ecgr.simulation.diagnostics import Vectors, cosine
 from ecgr.simulation.followers import FollowedRecorder
+from ecgr.simulation.seeding import seeded
 from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
 from ecgr.streams import stream, torch_seed
 
@@ -132,8 +133,7 @@ def train(job: ClientJob, workspace: Workspace) -> Trained:
     start = job.params.to(workspace.device)
 
     def take_steps() -> tuple[int, float]:
-        with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(torch_seed(experiment.run.seed, "client", job.round_index, job.client))
+        with seeded(torch_seed(experiment.run.seed, "client", job.round_index, job.client)):
             return _local_epochs(job, workspace, optimizer)
 
     def record(store: str) -> Recorder | FollowedRecorder:

@@ -17,6 +17,7 @@ from ecgr.experiment.config import Experiment
 from ecgr.experiment.dealing import chosen_share, deal
 from ecgr.simulation.arrays import Held
 from ecgr.simulation.feed import Feed
+from ecgr.simulation.seeding import seeded
 from ecgr.simulation.workspace import Problem, batch_sizes
 from ecgr.streams import stream, torch_seed
 from ecgr.tasks.data import Dataset
@@ -100,8 +101,7 @@ def _problem(
 
 def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
     """The experiment's model with the weights of its seed; torch's global generator is left as it was."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(torch_seed(experiment.run.seed, "weights"))
+    with seeded(torch_seed(experiment.run.seed, "weights")):
         try:
             model = experiment.model.build(shape)
         except EcgrError:
