@@ -46,6 +46,13 @@ def test_an_entry_of_another_package_is_imported_when_it_is_named(installed: Pat
     assert found.name_of(found["halved"]()) == "halved"
 
 
+def test_an_object_from_another_process_has_its_entry_s_name_here(installed: Path) -> None:
+    import halving  # type: ignore[import-not-found]
+
+    assert table().name_of(halving.Halved(share=0.1)) == "halved"
+    assert table().name_of(3) is None
+
+
 def test_a_broken_entry_is_one_line(installed: Path) -> None:
     with pytest.raises(ConfigError) as caught:
         table()["missing"]

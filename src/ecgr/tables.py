@@ -56,7 +56,19 @@ class Table(MutableMapping[str, Callable[..., P]], Generic[P]):
 
     def name_of(self, part: object) -> str | None:
         """The name of the entry that ``part`` is an instance of, or is itself; None where it is in no entry."""
-        return next((name for name, entry in self._entries.items() if entry is type(part) or entry is part), None)
+        found = next((name for name, entry in self._entries.items() if entry is type(part) or entry is part), None)
+        if found is not None or type(part).__module__.startswith(f"{OURS}."):
+            return found
+        # It may have come from another process, and its entry not have been named in this one.
+        package = type(part).__module__.partition(".")[0]
+        near = (name for name, points in self._offered.items() if points[0].module.partition(".")[0] == package)
+        return next((name for name in near if self._is_entry(name, type(part))), None)
+
+    def _is_entry(self, name: str, kind: type) -> bool:
+        try:
+            return self[name] is kind
+        except ConfigError:  # broken, so nothing can be made of it
+            return False
 
     def origin(self, name: str) -> str:
         """The package that an entry comes from."""

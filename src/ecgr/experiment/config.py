@@ -19,7 +19,15 @@ from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Algorithm, Entry, ServerRu
 from ecgr.core.regulators import REGULATORS, Regulator
 from ecgr.errors import ConfigError
 from ecgr.experiment.combinations import combination_problems
-from ecgr.experiment.objects import OwnModel, completed, description, is_algorithm, own_description, plain_fields
+from ecgr.experiment.objects import (
+    OwnModel,
+    completed,
+    description,
+    is_algorithm,
+    own_description,
+    plain_fields,
+    undressed,
+)
 from ecgr.experiment.optimizers import OPTIMIZERS, OptimizerFactory
 from ecgr.experiment.schedules import SCHEDULES, Schedule
 from ecgr.experiment.schema import parameters_of, problems_with, validated
@@ -193,7 +201,7 @@ class Experiment:
             "schedule": (SCHEDULES, self.schedule),
         }
         for section, (table, part) in parts.items():
-            if part is not None and table.name_of(part) is None:
+            if part is not None and table.name_of(undressed(part)) is None:
                 described, kept = own_description(part), raw[section]
                 raw[section] = {k: v for k, v in kept.items() if k not in described} | {"name": part}
         if isinstance(self.source, Task):

@@ -23,13 +23,19 @@ NOTED = "__ecgr_source__"
 
 def description(table: Table[Any], part: Any) -> dict[str, Any]:
     """How a record and a config name a part of an experiment: an entry of a table, or somebody's own."""
+    part = undressed(part)
     name = table.name_of(part)
     return {"name": name, **plain_fields(part)} if name is not None else own_description(part)
 
 
+def undressed(part: Any) -> Any:
+    """Somebody's own object without what was put around it to fit."""
+    return getattr(part, "function", getattr(part, "inner", part))
+
+
 def own_description(part: Any) -> dict[str, Any]:
     """Class, fields and a hash of the source of an object that is in no table."""
-    part = getattr(part, "function", getattr(part, "inner", part))  # somebody's own in our clothes
+    part = undressed(part)
     kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
     return {"name": qualified(kind), **plain_fields(part), "source_sha256": source_hash(kind)}
 
