@@ -92,7 +92,7 @@ class Study:
 def load(folder: Path = DATA) -> Study:
     """Read the committed data; sweeps that are not there are left out."""
     return Study(
-        compared={name: _compared(folder / name) for name in COMPARED if (folder / name).is_dir()},
+        compared={name: _read_comparison(folder / name) for name in COMPARED if (folder / name).is_dir()},
         steps=read_findings(folder / "steps" / "findings.json"),
         maps={path.stem: _map(path) for path in sorted((folder / "steps").glob("*.npz"))},
         collapse=read_findings(folder / "collapse" / "findings.json"),
@@ -109,7 +109,7 @@ def dataset_of(setting: str) -> str:
     return setting.removeprefix("data.name=").partition(",")[0]
 
 
-def _compared(folder: Path) -> Compared:
+def _read_comparison(folder: Path) -> Compared:
     runs = read_summaries(folder / "summaries.json")
     return Compared(runs, compare(runs))
 

@@ -60,7 +60,7 @@ def draw(figure: Figure) -> None:
     """Draw both panels."""
     left, right = figure.subplots(1, 2, width_ratios=[1, 1.25])
     _counterexample(left)
-    _repaired(figure, right)
+    _repair(figure, right)
 
 
 def _counterexample(ax: Axes) -> None:
@@ -91,7 +91,7 @@ def _counterexample(ax: Axes) -> None:
     )
 
 
-def _repaired(figure: Figure, ax: Axes) -> None:
+def _repair(figure: Figure, ax: Axes) -> None:
     """The worst case over beta and |a|^2 / |b|^2, and the border between its signs."""
     beta, ratio = np.meshgrid(np.linspace(0, 1, 241), np.linspace(0.0025, 1.2, 241))
     colours = LinearSegmentedColormap.from_list("worst", [WORSE, "white", BETTER])

@@ -84,7 +84,7 @@ def summarise(rows: Iterable[Mapping[str, Any]], beta: float | None) -> dict[str
 def _round(row: Mapping[str, Any], beta: float | None) -> Round:
     judged = [(client, own) for client in row.get("clients", ()) if (own := _diagnostics(client))]
     judged = [(client, own) for client, own in judged if own.get("assumption_mu") is not None]
-    updates = [_update(client, own, beta) for client, own in judged if _turned(client, own)]
+    updates = [_update(client, own, beta) for client, own in judged if _is_turned(client, own)]
     own = _diagnostics(row)
     return Round(
         number=int(row["round"]),
@@ -103,7 +103,7 @@ def _diagnostics(row: Mapping[str, Any]) -> dict[str, float]:
     return {key: value for key, value in numbers if isinstance(value, (int, float))}
 
 
-def _turned(client: Mapping[str, Any], own: Mapping[str, float]) -> bool:
+def _is_turned(client: Mapping[str, Any], own: Mapping[str, float]) -> bool:
     """Whether regulation had something to do and did it."""
     return client.get("steps", 2) > 1 and own.get("norm_b", 0) > 0 and own.get("cos_v_c", 1) < 1 - TURNED
 

@@ -104,7 +104,7 @@ def to_table(comparison: Comparison) -> Table:
     )
     baselines = {pair.baseline_method for pair in comparison.pairs}
     heading = baselines.pop() if len(baselines) == 1 else "baseline"
-    table = _started(title, ("seeds", heading, "difference", "p Holm", "d_z"))
+    table = _start_table(title, ("seeds", heading, "difference", "p Holm", "d_z"))
     table.add_column("verdict", min_width=15)
     ordered = best_first(comparison.pairs)
     for pair in ordered:
@@ -127,7 +127,7 @@ def to_secondary_table(comparison: Comparison) -> Table:
         name.replace("_", " ") + ("\n(optimistic)" if metric.optimistic else "") for name, metric in metrics.items()
     ]
     unit = quantity_of(comparison).difference_unit or "units"
-    table = _started(f"other metrics: difference to the baseline, in {unit} or rounds; no verdict", headings)
+    table = _start_table(f"other metrics: difference to the baseline, in {unit} or rounds; no verdict", headings)
     for pair in best_first(comparison.pairs):
         amounts = (metric.change(pair.metric, pair.estimates[name].mean) for name, metric in metrics.items())
         table.add_row(_label(comparison, pair, "\n"), *amounts)
@@ -241,7 +241,7 @@ def _csv_row(pair: Pair, name: str) -> dict[str, Any]:
     return row
 
 
-def _started(title: str, numbers: Iterable[str]) -> Table:
+def _start_table(title: str, numbers: Iterable[str]) -> Table:
     table = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     table.add_column("method", overflow="fold", min_width=14)
     for heading in numbers:

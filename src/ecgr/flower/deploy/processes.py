@@ -56,7 +56,7 @@ class Service:
         with self.log.open("ab") as log:
             try:
                 self._process = subprocess.Popen(
-                    _tethered(self.command),
+                    _tether(self.command),
                     env={**self.environment, MARK: self._mark},
                     stdin=subprocess.DEVNULL,
                     stdout=log,
@@ -99,7 +99,7 @@ class Service:
         self._process.wait()
         self._process = None
         until = time.monotonic() + GRACE_SECONDS
-        while (left := marked(self._mark)) and time.monotonic() < until:
+        while (left := processes_with(self._mark)) and time.monotonic() < until:
             for pid in left:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
@@ -117,7 +117,7 @@ class Service:
             os.killpg(self._process.pid, number)
 
 
-def marked(mark: str) -> list[int]:
+def processes_with(mark: str) -> list[int]:
     """The processes that carry a mark in their environment, as Linux tells; elsewhere nobody can be found that way."""
     sought, found = f"{MARK}={mark}".encode(), []
     for path in Path("/proc").glob("[0-9]*/environ"):
@@ -146,7 +146,7 @@ def listens(port: int) -> bool:
         return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
-def _tethered(command: Sequence[str]) -> list[str]:
+def _tether(command: Sequence[str]) -> list[str]:
     """``command``, ended by the kernel when this process is; a preexec_fn would not be safe beside torch's threads."""
     tether = [sys.executable, "-S", "-c", _TETHERED, str(os.getpid())]
     return [*tether, *command] if sys.platform == "linux" else list(command)

@@ -56,8 +56,8 @@ def length_panel(figure: "Figure", curve: LengthCurve, pairs: Sequence[Pair]) ->
     scale = 100.0 if quantity.is_share else 1.0
     lengths, mean, low, high = (list(column) for column in zip(*curve.band(), strict=True))
     lengths = [length / own for length in lengths]
-    ax.fill_between(lengths, _scaled(low, scale), _scaled(high, scale), color=COLOURS[0], alpha=0.15, linewidth=0)
-    ax.plot(lengths, _scaled(mean, scale), color=COLOURS[0], label=short_title(curve.baseline_method))
+    ax.fill_between(lengths, _scale(low, scale), _scale(high, scale), color=COLOURS[0], alpha=0.15, linewidth=0)
+    ax.plot(lengths, _scale(mean, scale), color=COLOURS[0], label=short_title(curve.baseline_method))
     knots = mean_knots(curve)
     ax.plot([x for x, _ in knots], [scale * y for _, y in knots], "o", color=COLOURS[0], markersize=3)
     for pair in pairs:
@@ -90,5 +90,5 @@ def _method(ax: "Axes", pair: Pair, scale: float) -> None:
     ax.annotate(short_title(pair.method), (place, scale * value), **label)
 
 
-def _scaled(values: Sequence[float], scale: float) -> list[float]:
+def _scale(values: Sequence[float], scale: float) -> list[float]:
     return [scale * value for value in values]

@@ -122,13 +122,13 @@ def _details(groups: Sequence[Group], comparison: Comparison) -> Iterator[Drawin
     for key, panels in ablations(groups).items():
         draw = partial(curve_panels, panels=panels, baseline=comparison.baseline)
         yield f"ablation-{_slug(key)}", _height(panels), draw
-    for arm, entries in _regulated(groups):
+    for arm, entries in _kept_by_arm(groups):
         name = _slug(arm.label)
         yield f"kept-overview-{name}", lambda width: 0.8 * width, partial(overview, entries=entries)
         yield f"kept-client-{name}", lambda width: 0.62 * width, partial(client_map, entries=entries)
 
 
-def _regulated(groups: Sequence[Group]) -> Iterator[tuple[Arm, list[Kept]]]:
+def _kept_by_arm(groups: Sequence[Group]) -> Iterator[tuple[Arm, list[Kept]]]:
     """The arms that kept steps, with what their first such run kept."""
     for group in groups:
         for arm in group.arms:

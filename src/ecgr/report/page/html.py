@@ -50,7 +50,7 @@ def render(runs: Sequence[Run], comparison: Comparison) -> str:
         raise missing_extra("the report", "report") from None
     data, text = page_content(runs, comparison)
     # Only these files of the package and plotly's own are put on the page as they are.
-    style, plotly = _static("report.css"), _sealed(get_plotlyjs())
+    style, plotly = _static("report.css"), _seal(get_plotlyjs())
     script = "(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();\n"
     environment = Environment(
         loader=PackageLoader("ecgr.report.page"),
@@ -123,10 +123,10 @@ def injected_styles(plotly: str) -> list[str]:
 
 
 def _static(name: str) -> str:
-    return _sealed((files("ecgr.report.page") / "templates" / name).read_text(encoding="utf-8"))
+    return _seal((files("ecgr.report.page") / "templates" / name).read_text(encoding="utf-8"))
 
 
-def _sealed(text: str) -> str:
+def _seal(text: str) -> str:
     """Text that cannot end its element, with the line ends that a browser hashes."""
     return text.replace("\r\n", "\n").replace("</script", "<\\/script").replace("</style", "<\\/style")
 

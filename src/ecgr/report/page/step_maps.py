@@ -34,11 +34,11 @@ def step_maps(runs: Mapping[str, Entries], budget: int = BUDGET) -> dict[str, li
     """
     clients = {name: by_client(entries) for name, entries in runs.items() if entries}
     if sum(_exact_bytes(own) for each in clients.values() for own in each.values()) <= budget:
-        return {name: [_exact(client, own) for client, own in each.items()] for name, each in clients.items()}
+        return {name: [_exact_map(client, own) for client, own in each.items()] for name, each in clients.items()}
     while len(clients) > 1 and _side(clients, budget) < LEAST_SIDE:
         clients.popitem()
     side = max(1, min(SIDE, _side(clients, budget)))
-    return {name: [_binned(client, own, side) for client, own in each.items()] for name, each in clients.items()}
+    return {name: [_binned_map(client, own, side) for client, own in each.items()] for name, each in clients.items()}
 
 
 def kept_array(entries: Entries) -> NDArray[np.float64]:
@@ -67,7 +67,7 @@ def binned_array(array: NDArray[np.float64], side: int) -> NDArray[np.float64]:
     return shares.reshape(rows, columns)
 
 
-def _exact(client: int, entries: Entries) -> dict[str, Any]:
+def _exact_map(client: int, entries: Entries) -> dict[str, Any]:
     bits = np.nan_to_num(kept_array(entries)).astype(bool)
     return {
         "client": client,
@@ -79,7 +79,7 @@ def _exact(client: int, entries: Entries) -> dict[str, Any]:
     }
 
 
-def _binned(client: int, entries: Entries, side: int) -> dict[str, Any]:
+def _binned_map(client: int, entries: Entries, side: int) -> dict[str, Any]:
     array = kept_array(entries)
     shares = binned_array(array, side)
     levels = np.where(np.isnan(shares), ABSENT, np.rint(np.nan_to_num(shares) * LEVELS)).astype(np.uint8)

@@ -211,8 +211,8 @@ def _metric_ends(group: Group) -> str:
         arm.name: [v for run in arm.counted if run.rounds for v in run.summary.values[-1:] if v is not None]
         for arm in group.arms
     }
-    told = [f"{name} ends at {quantity.level(sum(values) / len(values))}" for name, values in ends.items() if values]
-    return f"{quantity.name} over rounds, {group.label}: {', '.join(told) or 'no round yet'}"
+    ended = [f"{name} ends at {quantity.level(sum(values) / len(values))}" for name, values in ends.items() if values]
+    return f"{quantity.name} over rounds, {group.label}: {', '.join(ended) or 'no round yet'}"
 
 
 def _loss_ends(group: Group) -> str:
@@ -220,8 +220,8 @@ def _loss_ends(group: Group) -> str:
         arm.name: [v for run in arm.counted if run.rounds for v in [run.rounds[-1].get("loss")] if v is not None]
         for arm in group.arms
     }
-    told = [f"{name} ends at {sum(values) / len(values):.3f}" for name, values in ends.items() if values]
-    return f"loss over rounds, {group.label}: {', '.join(told) or 'no round yet'}"
+    ended = [f"{name} ends at {sum(values) / len(values):.3f}" for name, values in ends.items() if values]
+    return f"loss over rounds, {group.label}: {', '.join(ended) or 'no round yet'}"
 
 
 def _facts(runs: Sequence[Run]) -> list[str]:
