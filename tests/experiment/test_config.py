@@ -139,7 +139,8 @@ def test_every_other_change_changes_the_key(raw: Raw, data: st.DataObject) -> No
         fields |= parameters_of(entry.table[raw[section]["name"]])
     if entry.settings is not None:
         fields |= parameters_of(entry.settings)
-    fixed = {"seed", "name", *(() if serves_params(experiment.algorithm) else ("step_control", "buffers"))}
+    free_buffers = serves_params(experiment.algorithm) and not experiment.algorithm.in_gradient_units
+    fixed = {"seed", "name", *(() if free_buffers else ("step_control", "buffers"))}
     free = sorted(set(fields) - (fixed if section == "run" else set()))
     if not free:
         return
@@ -493,6 +494,8 @@ def test_a_preset_that_is_a_sweep_is_not_one_experiment(name: str) -> None:
             ["set it to none"],
         ),
         ({"algorithm": {"name": "fedacg"}, "run": {"buffers": "as_weights"}}, "run.buffers: ", ["extrapolate"]),
+        ({"algorithm": {"name": "fedcm"}, "run": {"buffers": "as_weights"}}, "run.buffers: ", ["no gradient"]),
+        ({"algorithm": {"name": "feddyn"}, "run": {"buffers": "as_weights"}}, "run.buffers: ", ["no gradient"]),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name_with_a_reason(raw: Raw, start: str, words: list[str]) -> None:

@@ -22,10 +22,12 @@ def combination_problems(
             f"optimizer.name: {name} takes a client's displacement for a sum of gradients, which"
             f" {type(optimizer).__name__}'s is not; use sgd, or an algorithm without such a unit"
         )
+    if run.buffers == "as_weights" and algorithm.in_gradient_units:
+        yield f"run.buffers: 'as_weights' has no gradient that {name} could correct; use average"
     if serves_params(algorithm):
         return
     told = "hands out another model than the one its clients start from"
     if run.step_control != "none":
         yield f"run.step_control: {run.step_control!r} rescales the model's step, and {name} {told}; set it to none"
-    if run.buffers == "as_weights":
+    if run.buffers == "as_weights" and not algorithm.in_gradient_units:
         yield f"run.buffers: 'as_weights' would extrapolate BatchNorm's buffers, as {name} {told}; use average"

@@ -5,8 +5,8 @@
     correction(key=value, …)[loss(…)]/server rule(…)+regulator(…)
 
 Only the first part must be there: no rule is ``average``, no regulator ``none``, and without a loss the experiment's
-own stays. Values are numbers, ``true``, ``false`` or words. Parameters that are not named keep what the experiment says
-if it makes the same choice, and are defaults otherwise.
+own stays. Values are numbers, ``true``, ``false`` or words. A parameter that is not named is what the experiment
+sets it to, and a default where it sets none.
 """
 
 import json
