@@ -1,5 +1,6 @@
 """What single commands do with unusual files and places, in this process."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -94,3 +95,26 @@ def test_engines_give_the_same_bytes(tmp_path: Path) -> None:
         for engine in ("serial", "pool")
     ]
     assert answers[0].to_json() == answers[1].to_json()
+
+
+def test_methods_are_listed_with_notation_cost_and_use(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "list", "methods", "--json") == 0
+    methods = {row["notation"]: row for row in json.loads(capsys.readouterr().out)}
+    assert methods["fedavg"]["cost"]["up"] == 1
+    assert methods["scaffold"]["stateful"]
+    assert all(row["helps"] for row in methods.values())
+    assert call(monkeypatch, "list", "methods") == 0
+    assert "correction(key=value)" in capsys.readouterr().out
+
+
+def test_one_table_is_listed_with_the_package_that_an_entry_comes_from(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, "list", "regulators", "--json") == 0
+    (title,) = tables = json.loads(capsys.readouterr().out)
+    assert title == "regulators"
+    assert {row["from"] for row in tables["regulators"]} == {"ecgr"}
+    assert call(monkeypatch, "list", "regulator") == 2
+    assert "did you mean 'regulators'" in capsys.readouterr().err

@@ -26,8 +26,9 @@ command(app, "run", "ecgr run quickstart --set regulator.beta=0.5", "ecgr run qu
 command(
     app,
     "compare",
-    "ecgr compare quickstart --seeds 10",
-    "ecgr compare paper/mnist --algorithms fedavg,scaffold --set data.root=/data",
+    "ecgr compare quickstart --methods fedavg,fedavg+ecgr,fedacg,scaffold --length",
+    "ecgr compare quickstart --methods fedavg,fedacg --tune optimizer.lr=0.003,0.01,0.03",
+    "ecgr compare my_task.py:task --methods 'fedavg,scaffold(damping=0.5)/lookahead'",
     "ecgr compare runs/compare-quickstart --treatment run.step_control",
 )(comparing.compare_command)
 command(app, "sweep", "ecgr sweep study/main --dry-run")(sweeping.sweep_command)
@@ -35,7 +36,7 @@ command(app, "report", "ecgr report runs/compare-quickstart")(reporting.report_c
 command(app, "figures", "ecgr figures runs/compare-quickstart --output figures")(reporting.figures_command)
 command(app, "partition", "ecgr partition --data digits --clients 10 --alpha 0.1")(data.partition_command)
 command(app, "bench", "ecgr bench --quick")(benching.bench_command)
-command(app, "list", "ecgr list")(listing.list_command)
+command(app, "list", "ecgr list", "ecgr list methods")(listing.list_command)
 app.add_typer(data.data_app, name="data")
 app.add_typer(federating.federate_app, name="federate")
 

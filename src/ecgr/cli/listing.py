@@ -1,11 +1,13 @@
 """`ecgr list`: the tables, one line an entry."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from inspect import getdoc
-from typing import Any
+from typing import Annotated, Any
 
-from rich.markup import escape
-from rich.table import Table as Grid
+import typer
+from rich.table import Table
+from rich.text import Text
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.cli.console import out, print_json
@@ -13,17 +15,19 @@ from ecgr.cli.options import Json
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import presets
+from ecgr.experiment.methods import NOTATION
 from ecgr.experiment.optimizers import OPTIMIZERS
 from ecgr.experiment.schedules import SCHEDULES
 from ecgr.experiment.schema import parameters_of
-from ecgr.tables import OURS, Table
+from ecgr.tables import OURS, unknown
+from ecgr.tables import Table as PartTable
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partitioners import PARTITIONERS
 
-TABLES: Mapping[str, Table[Any]] = {
+TABLES: Mapping[str, PartTable[Any]] = {
     "algorithms": ALGORITHMS,
     "server_rules": SERVER_RULES,
     "regulators": REGULATORS,
@@ -37,24 +41,50 @@ TABLES: Mapping[str, Table[Any]] = {
 }
 
 
-def list_command(as_json: Json = False) -> None:
-    """Show what there is to choose from: algorithms, regulators, models, data sets, partitioners, presets."""
-    rows = {title: [_row(table, name) for name in table] for title, table in TABLES.items()}
+METHODS = "methods"
+NOTES = (
+    f"A method is written {NOTATION}.",
+    "up, down: vectors of the model's size a client and round; client, server: kept from round to round;"
+    " passes: forward and backward a step. What a client keeps makes it stateful: it must come back.",
+)
+
+
+def kinds(incomplete: str) -> list[str]:
+    """For the shell's completion."""
+    return [kind for kind in (METHODS, *TABLES, "presets") if kind.startswith(incomplete)]
+
+
+def list_command(
+    kind: Annotated[
+        str | None,
+        typer.Argument(metavar="[KIND]", help="One table, or methods with their costs.", autocompletion=kinds),
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Show what there is to choose from: methods, algorithms, regulators, models, data sets, presets, …"""
+    if kind is not None and kind not in kinds(""):
+        raise ConfigError(unknown("list", kind, kinds(""), kind="table"))
+    if kind == METHODS:
+        _list_methods(as_json)
+        return
+    rows = {title: [_row(table, name) for name in table] for title, table in TABLES.items() if kind in (None, title)}
+    names = list(presets()) if kind in (None, "presets") else []
     if as_json:
-        print_json({**rows, "presets": list(presets())})
+        print_json({**rows, **({"presets": names} if names else {})})
         return
     for title, entries in rows.items():
         columns = ("name", "what", "parameters", *(("from",) if any(row["from"] != OURS for row in entries) else ()))
-        table = Grid(*columns, title=title, title_justify="left", box=None, pad_edge=False)
+        table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
         for row in entries:
             cells = {**row, "parameters": ", ".join(row["parameters"])}
-            table.add_row(*(escape(str(cells[column])) for column in columns))
+            table.add_row(*(Text(cells[column]) for column in columns))
         out.print(table)
         out.print()
-    out.print("presets: " + ", ".join(presets()), markup=False, soft_wrap=True)
+    if names:
+        out.print("presets: " + ", ".join(names), markup=False, soft_wrap=True)
 
 
-def _row(table: Table[Any], name: str) -> dict[str, Any]:
+def _row(table: PartTable[Any], name: str) -> dict[str, Any]:
     """An entry: what it is, what it takes, the package it comes from; of one that is broken, why."""
     try:
         entry = table[name]
@@ -62,3 +92,24 @@ def _row(table: Table[Any], name: str) -> dict[str, Any]:
     except ConfigError as error:
         what, parameters = str(error), []
     return {"name": name, "what": what, "parameters": parameters, "from": table.origin(name)}
+
+
+def _list_methods(as_json: bool) -> None:
+    """Notation, cost and use of each method."""
+    from ecgr.experiment.catalogue import method_catalogue  # loads torch: costs are counted
+
+    methods = method_catalogue()
+    if as_json:
+        print_json([{**asdict(method), "stateful": method.cost.stateful} for method in methods])
+        return
+    headings = ("method", "up", "down", "client", "server", "passes", "when it helps")
+    table = Table(*headings, box=None, pad_edge=False)
+    for method in methods:
+        cost = method.cost
+        up = str(cost.up) + (f" ({cost.up_regulated} regulated)" if cost.up_regulated != cost.up else "")
+        server = str(cost.server) + (f" + {cost.server_per_client} a client" if cost.server_per_client else "")
+        cells = (method.notation, up, str(cost.down), str(cost.client), server, f"{cost.forward}+{cost.backward}")
+        table.add_row(*map(Text, (*cells, f"{method.helps} ({method.evidence})")))
+    out.print(table)
+    for line in NOTES:
+        out.print(line, markup=False)

@@ -3,16 +3,24 @@
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from statistics import fmean
 from types import TracebackType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.live import Live
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
 from rich.table import Table
+from rich.text import Text
 
 from ecgr.cli.console import err, scores
+from ecgr.cli.estimating import duration
 from ecgr.cli.interrupts import resumable, this_command
+from ecgr.runs.record import RunRecord
 from ecgr.runs.sweep import Planned
+
+if TYPE_CHECKING:
+    from ecgr.analysis.quantities import Quantity
 
 
 class RoundProgress:
@@ -80,25 +88,51 @@ def _kept_runs(plans: Sequence[Planned]) -> str:
 
 
 class SweepDisplay:
-    """What runs, read from the run directories themselves."""
+    """Many runs as one bar, with the time left and what is best so far; read from the run directories themselves."""
 
     def __init__(self, plans: Sequence[Planned]) -> None:
         self._plans = plans
-        self._skipped = sum(planned.finished for planned in plans)
+        self._began = time.monotonic()
+        self._done_before = sum(planned.rounds_done for planned in plans)
+        self._ends: dict[str, tuple[str, str, float | None, Quantity]] = {}
 
     def __rich__(self) -> Table:
-        """The live table: runs under way, and how many are done."""
-        table = Table("run", "rounds", "", box=None, pad_edge=False)
-        finished = 0
-        for planned in self._plans:
-            if planned.finished:
-                finished += 1
-            elif rounds := planned.rounds_done:
-                total = planned.experiment.federation.rounds
-                table.add_row(planned.name, f"{rounds}/{total}", "━" * round(30 * rounds / total))
-        table.caption = f"{finished} of {len(self._plans)} runs finished, {self._skipped} of them before"
-        table.caption_justify = "left"
-        return table
+        rounds = sum(planned.experiment.federation.rounds for planned in self._plans)
+        done = sum(planned.rounds_done for planned in self._plans)
+        finished = [planned for planned in self._plans if planned.finished]
+        row = Table.grid(padding=(0, 2))
+        bar = ProgressBar(rounds, done, width=30)
+        count = f"{len(finished)}/{len(self._plans)} runs"
+        row.add_row(bar, count, self._left(done, rounds), Text(self._best(finished)))
+        return row
+
+    def _left(self, done: int, rounds: int) -> str:
+        """The time that is left, if it goes on as it went."""
+        fresh = done - self._done_before
+        if not fresh:
+            return ""
+        return f"about {duration((time.monotonic() - self._began) / fresh * (rounds - done))} left"
+
+    def _best(self, finished: Sequence[Planned]) -> str:
+        """The arm with the best mean among the finished runs; nothing before there are two arms."""
+        from ecgr.analysis.collect import read_runs  # slow to import
+        from ecgr.analysis.metrics import last5
+
+        for planned in finished:
+            if planned.name not in self._ends:  # a finished run does not change any more
+                (run,) = read_runs([RunRecord.open(planned.directory)])
+                end, metric = last5(run.summary), run.summary.metric
+                self._ends[planned.name] = (planned.experiment.key(), run.method, end, metric)
+        arms: dict[str, list[float]] = {}
+        for key, _, end, _ in self._ends.values():
+            if end is not None:
+                arms.setdefault(key, []).append(end)
+        if len(arms) < 2:
+            return ""
+        names = {key: (method, metric) for key, method, _, metric in self._ends.values()}
+        best = max(arms, key=lambda key: names[key][1].gain(fmean(arms[key])))
+        method, metric = names[best]
+        return f"best so far: {method}, {metric.level(fmean(arms[best]))}, mean of {len(arms[best])}"
 
     def line(self, planned: Planned) -> None:
         """One line for a run that ended, where there is no terminal."""
