@@ -12,7 +12,7 @@ from ecgr.analysis.arms import read_runs, summaries_of
 from ecgr.analysis.collect import Run, find_runs
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.comparison import compare as judge
-from ecgr.analysis.length import missing_factors
+from ecgr.analysis.length import COARSE_FACTORS, FACTORS, missing_factors
 from ecgr.analysis.material import Material, design_of, runs_in
 from ecgr.analysis.metrics import RunSummary, last5
 from ecgr.analysis.power import power_of_design
@@ -48,7 +48,7 @@ def compare(
     regulators: Sequence[str] | None = None,
     algorithms: Sequence[str] | None = None,
     tune: Grid | None = None,
-    length: bool = False,
+    length: bool | None = None,
     treatment: Sequence[str] = (),
     workers: int | str = AUTO,
     engine: str | None = None,
@@ -83,7 +83,8 @@ def compare(
         regulators: instead of ``methods``: regulators to be compared with ``none``.
         algorithms: the regulators are compared under each of these.
         tune: values to choose from for each method, the baseline too, as in ``{"optimizer.lr": [0.01, 0.03, 0.1]}``.
-        length: also run the baseline at other lengths of the server's step, to tell direction from length.
+        length: also run the baseline at other lengths of the server's step, to tell direction from length: the whole
+            curve, or never. By default a coarse one where ``methods`` are compared and one of them is better or worse.
         treatment: config keys that are compared as regulators are.
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
         engine: ``pool`` (processes, the default), ``serial`` (everything in this one) or ``ray``.
@@ -105,7 +106,8 @@ def compare(
     if material is None:
         planned = plan_comparison(source, baseline, treatment=treatment, out=out, **asked)
         make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress)
-        return run_comparison(planned, make, length=length, warn=warn or _ignore)
+        coarsely = length is None and methods is not None
+        return run_comparison(planned, make, length=bool(length), coarsely=coarsely, warn=warn or _ignore)
     if given := [name for name, value in {**asked, "length": length}.items() if value]:
         raise ConfigError(f"--{given[0]}: {source} is only compared, not run; leave out --{given[0]}")
     design = design_of(material, baseline, treatment)
@@ -119,7 +121,7 @@ def power_of_plan(planned: Plan) -> str:
     return power_of_design(len(planned.seeds), len(planned.arms) - len(planned.baselines)).sentence
 
 
-def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn) -> Answer:
+def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn, coarsely: bool = False) -> Answer:
     """Tune, run, judge, measure lengths and write, as far as it is not done yet."""
     if not all(run.finished for run in planned.runs):
         warn(power_of_plan(planned))
@@ -130,8 +132,10 @@ def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn) -> An
     material = Material(find_runs(run.directory for run in runs), directory=planned.directory)
     design = replace(planned.design, runs=tuple(run.name for run in runs))
     answer = conclude(material, design)
-    if length:
-        answer, curves = measure_lengths(planned, material, answer, make)
+    decided = any(pair.verdict in ("better", "worse") for pair in answer.pairs)
+    if length or (coarsely and decided):
+        factors = FACTORS if length else COARSE_FACTORS
+        answer, curves = measure_lengths(planned, material, answer, make, factors)
         design = replace(design, length=tuple(run.name for run in curves))
     answer = answer.write(planned.directory, warn)
     design.write(planned.directory)
@@ -159,14 +163,16 @@ def tune_arms(planned: Plan, make: Make, warn: Warn) -> Plan:
     return replace(planned, arms=arms, grid={})
 
 
-def measure_lengths(planned: Plan, material: Material, answer: Answer, make: Make) -> tuple[Answer, Sequence[Planned]]:
+def measure_lengths(
+    planned: Plan, material: Material, answer: Answer, make: Make, factors: Sequence[float] = FACTORS
+) -> tuple[Answer, Sequence[Planned]]:
     """The answer with the baselines' length curves, extended until they cover the methods or reach their limit."""
     curves: dict[str, Planned] = {}
-    while factors := missing_factors(answer.pairs, answer.comparison.curves):
+    while missing := missing_factors(answer.pairs, answer.comparison.curves, factors):
         longer_runs = [
             arm.experiment(planned.raw, {"run.seed": seed, **longer(arm, planned.raw, factor)})
             for arm in planned.baselines
-            for factor in factors
+            for factor in missing
             for seed in planned.seeds
         ]
         new = {run.name: run for run in plan(longer_runs, planned.directory, LENGTH) if run.name not in curves}

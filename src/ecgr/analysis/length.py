@@ -23,6 +23,8 @@ LEAST_SHARE = 0.1
 """A part that is a smaller share of the difference is not its cause: interpolation alone could err by as much."""
 FACTORS = (0.5, 0.7, 1.4, 2.0, 2.8, 4.0)
 """Step lengths at which the baseline is run, in units of its own."""
+COARSE_FACTORS = (0.5, 2.0, 4.0)
+"""Enough to tell length from direction where nobody asked for the curve itself."""
 FACTOR_LIMITS = (0.125, 8.0)
 SPARE = 1.1
 """How far beyond a method's path the curve is extended."""
@@ -141,11 +143,13 @@ def cause_of(difference: float, direction: Part, length: Part) -> Cause | None:
     return "direction" if by_direction else "step length" if by_length else None
 
 
-def missing_factors(pairs: Iterable[Pair], curves: Sequence[LengthCurve] = ()) -> tuple[float, ...]:
+def missing_factors(
+    pairs: Iterable[Pair], curves: Sequence[LengthCurve] = (), factors: Sequence[float] = FACTORS
+) -> tuple[float, ...]:
     """Step lengths, in units of the baseline's, at which it still has to be run so that the methods lie on its curve.
 
     The methods are those that are better or worse, as only their differences have causes; all where there is none.
-    Without a curve: those of ``FACTORS`` that enclose the methods' path lengths. With one that falls short: one step
+    Without a curve: those of ``factors`` that enclose the methods' path lengths. With one that falls short: one step
     further, within ``FACTOR_LIMITS``. Empty when nothing is missing, or nothing more can be done.
     """
     known = {factor for curve in curves for factor in curve.factors}
@@ -154,9 +158,9 @@ def missing_factors(pairs: Iterable[Pair], curves: Sequence[LengthCurve] = ()) -
     if not known:
         ratios = [split.ratio for split in splits if split.ratio]
         shortest, longest = min(ratios, default=1.0) / SPARE, max(ratios, default=1.0) * SPARE
-        low = max((factor for factor in (*FACTORS, 1.0) if factor <= shortest), default=FACTORS[0])
-        high = min((factor for factor in (*FACTORS, 1.0) if factor >= longest), default=FACTORS[-1])
-        return tuple(factor for factor in FACTORS if min(low, 1.0) <= factor <= max(high, 1.0))
+        low = max((factor for factor in (*factors, 1.0) if factor <= shortest), default=factors[0])
+        high = min((factor for factor in (*factors, 1.0) if factor >= longest), default=factors[-1])
+        return tuple(factor for factor in factors if min(low, 1.0) <= factor <= max(high, 1.0))
     short = min((split.outside[0] for split in splits), default=1.0)
     far = max((split.outside[1] for split in splits), default=1.0)
     wanted = [min(known) * short / SPARE if short < 1 else None, max(known) * far * SPARE if far > 1 else None]

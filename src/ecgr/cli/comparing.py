@@ -50,8 +50,12 @@ def compare_command(
         typer.Option("--tune", metavar="KEY=VALUES", help="Choose the best value for each method first. Repeatable."),
     ] = None,
     length: Annotated[
-        bool, typer.Option("--length", help="Also run the baseline at other step lengths: direction or length?")
-    ] = False,
+        bool | None,
+        typer.Option(
+            "--length/--no-length",
+            help="Also run the baseline at other step lengths: direction or length? By default at a few.",
+        ),
+    ] = None,
     settings: Set = None,
     out_dir: Out = None,
     workers: Workers = "auto",
@@ -84,8 +88,9 @@ def compare_command(
         out.print(power_of_plan(planned), markup=False, soft_wrap=True)
         if planned.grid:
             out.print(planned.budget, markup=False, soft_wrap=True)
-        if length:
-            out.print("and then the baseline at several lengths of the server's step", markup=False)
+        if length or (length is None and methods):
+            when = "and then" if length else "and then, where one is better or worse,"
+            out.print(f"{when} the baseline at several lengths of the server's step", markup=False)
         list_plans([*planned.tuning, *planned.runs], worker_count(workers))
         return
     answer = compare(
