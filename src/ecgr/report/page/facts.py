@@ -16,14 +16,24 @@ MOST_REJECTED = 200
 
 
 def varying_settings(runs: Sequence[Run]) -> Table | None:
-    """The settings that are not the same in all runs, and how many runs have which value."""
+    """The settings that are not the same in all runs, tuned ones too, and which methods have which value."""
     configs = [flat(run.record.config) for run in runs]
-    rows = []
-    for key in [*varying_keys(configs), "run.seed"]:
-        values = _count(str(config[key]) for config in configs if key in config)
-        if len(values) > 1:
-            rows.append([Cell(key), Cell(", ".join(values))])
+    rows = [[Cell(key), Cell("; ".join(_holders(key, runs, configs)))] for key in varying_keys(configs)]
+    if len(seeds := {run.seed for run in runs}) > 1:
+        rows.append([Cell("run.seed"), Cell(join_values(seeds))])
     return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
+
+
+def _holders(key: str, runs: Sequence[Run], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each value of a setting with the methods that have it, or the number of runs where a method has several."""
+    methods: dict[str, dict[str, None]] = {}
+    for run, config in zip(runs, configs, strict=True):
+        if key in config:
+            methods.setdefault(str(config[key]), {})[run.method] = None
+    named = [name for own in methods.values() for name in own]
+    if len(set(named)) < len(named):
+        return _count(str(config[key]) for config in configs if key in config)
+    return [f"{value} ({', '.join(own)})" for value, own in methods.items()]
 
 
 def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
