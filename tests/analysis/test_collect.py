@@ -131,6 +131,22 @@ class TestLengthCurve:
         assert found.family == 1
         assert [len(group.arms) for group in group_runs(runs)] == [2]
 
+    def test_it_is_the_curve_of_its_own_baseline_only(self, tmp_path: Path) -> None:
+        """Longer steps of fedavg say nothing about fedacg's, and an arm with longer steps changes nothing."""
+        arms, longer = [], []
+        for seed in range(6):
+            for algorithm, lr in (("fedavg", 1.0), ("fedacg", 1.0), ("fedavg", 1.5)):
+                own = {"server": {"name": "average", "lr": lr}}
+                place = tmp_path / f"{algorithm}{lr}{seed}"
+                arms.append(write_run(place, algorithm=algorithm, regulator="none", seed=seed, config=own))
+            twice = {"server": {"name": "average", "lr": 2.0}}
+            longer.append(write_run(tmp_path / f"l{seed}", regulator="none", seed=seed, config=twice))
+        summaries = [run.summary for run in read_runs(arms, length=longer)]
+        fedavg, fedacg, far = dict.fromkeys(run.method for run in summaries if run.role == "arm")
+        assert len(compare(summaries, fedavg, "method").curves) == 1
+        assert compare(summaries, fedacg, "method").curves == ()
+        assert "1.5" in far
+
     def test_a_run_of_the_comparison_is_not_taken_twice(self, tmp_path: Path) -> None:
         record = write_run(tmp_path / "a")
         assert [run.summary.role for run in read_runs([record, record], length=[record])] == ["arm"]

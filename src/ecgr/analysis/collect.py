@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ecgr.analysis.labels import labels, server_lr, without_server_lr
+from ecgr.analysis.labels import Config, labels, server_lr, without_server_lr
 from ecgr.analysis.metrics import RunSummary, Values
 from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
 from ecgr.errors import DataError
@@ -95,8 +95,9 @@ def read_runs(
     configs = [*(r.config for r in arms.values()), *(without_server_lr(r.config) for r in curve.values())]
     methods = [*(_method(record) for record in arms.values()), *(None for _ in curve)]
     named = labels(configs, methods, treatment, tuned)
+    curves = _curves([record.config for record in unique], tuned) if curve else [""] * len(unique)
     runs = []
-    for record, own in zip(unique, named, strict=True):
+    for record, own, of_curve in zip(unique, named, curves, strict=True):
         rounds = tuple(record.rounds)
         metric = quantity_of(record.manifest)
         summary = RunSummary(
@@ -112,6 +113,7 @@ def read_runs(
             server_lr=server_lr(record.config),
             role="length" if record.directory.resolve() in curve else "arm",
             chance=chance_level(metric, record.manifest),
+            curve=of_curve,
         )
         runs.append(Run(record, summary, state_of(record), rounds))
     return runs
@@ -146,6 +148,12 @@ def state_of(record: RunRecord) -> State:
     if record.finished:
         return "finished"
     return "still going" if _held(record.directory / ".holder") else "interrupted"
+
+
+def _curves(configs: Sequence[Config], tuned: Sequence[str]) -> list[str]:
+    """What runs have in common that differ in the length of the server's step alone."""
+    named = labels([without_server_lr(config) for config in configs], [None] * len(configs), tuned=tuned)
+    return [own.method for own in named]
 
 
 def _method(record: RunRecord) -> str | None:

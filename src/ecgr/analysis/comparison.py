@@ -7,7 +7,7 @@ The other metrics have families of their own and get no verdict: they describe, 
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from ecgr.analysis.length import LengthCurve, explain, length_curve, place_pair
+from ecgr.analysis.length import LengthCurve, explain, length_curve, on_curve_of, place_pair
 from ecgr.analysis.metrics import RunSummary
 from ecgr.analysis.pairs import HEADLINE_PAIRS as HEADLINE_PAIRS
 from ecgr.analysis.pairs import LEVEL as LEVEL
@@ -16,7 +16,7 @@ from ecgr.analysis.pairs import Cause as Cause
 from ecgr.analysis.pairs import Estimate as Estimate
 from ecgr.analysis.pairs import Pair as Pair
 from ecgr.analysis.pairs import Verdict as Verdict
-from ecgr.analysis.pairs import correct, group_of, match, runs_by_group
+from ecgr.analysis.pairs import correct, match, runs_by_group
 from ecgr.analysis.power import Power, power_of_design
 from ecgr.analysis.verdicts import give_verdict
 from ecgr.analysis.verdicts import judge as judge
@@ -77,11 +77,11 @@ def compare(runs: Iterable[RunSummary], baseline: str | None = None, by: By = "r
         for (key, name), pair in zip(keys, matched, strict=True)
     ]
     length = [run for run in runs if run.role == "length"]
-    curves = {
-        key: length_curve(own[baseline].values(), [run for run in length if group_of(run, by) == key])
-        for key, own in groups.items()
-        if length and baseline in own
-    }
+    curves = {}
+    for key, own in groups.items():
+        points = [run for run in length if on_curve_of(run, own.get(baseline, {}))]
+        if points:
+            curves[key] = length_curve(own[baseline].values(), points)
     pairs = tuple(
         explain(pair, groups[key][name], curves[key]) if key in curves else pair
         for (key, name), pair in zip(keys, judged, strict=True)

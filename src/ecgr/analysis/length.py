@@ -101,6 +101,14 @@ def length_curve(baseline: Iterable[RunSummary], longer: Sequence[RunSummary]) -
     )
 
 
+def on_curve_of(run: RunSummary, baseline: Mapping[int, RunSummary]) -> bool:
+    """Whether a run differs from the baseline's in the length of the server's step alone."""
+    own = next(iter(baseline.values()), None)
+    if own is None or run.setting != own.setting:
+        return False
+    return (run.curve or run.algorithm) == (own.curve or own.algorithm)
+
+
 def place_pair(pair: Pair, baseline: Mapping[int, RunSummary], arm: Mapping[int, RunSummary]) -> Pair:
     """The pair with how far both sides went."""
     path, baseline_path = (_mean_path([side[seed] for seed in pair.seeds]) for side in (arm, baseline))

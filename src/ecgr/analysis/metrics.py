@@ -28,8 +28,8 @@ class RunSummary:
     ``values`` are the primary metric by round, None where it was not finite; ``setting`` labels all that runs to be
     compared must have in common, ``method`` all that is compared (by default made from algorithm and regulator).
     ``step_norms`` are the lengths of the server's steps, ``server_lr`` what they were multiplied by; a run with the
-    role ``length`` is a point of the baseline's length curve and no arm of the comparison. ``chance`` is what a
-    constant guess reaches.
+    role ``length`` is a point of a length curve and no arm of the comparison: of that of the baseline with which it
+    shares ``curve``. ``chance`` is what a constant guess reaches.
 
     >>> run = RunSummary("fedavg", "ecgr", seed=0, values=(0.5, 0.6), step_norms=(2.0, 1.0))
     >>> run.method, run.worst_client, run.path
@@ -48,6 +48,7 @@ class RunSummary:
     server_lr: float = 1.0
     role: Literal["arm", "length"] = "arm"
     chance: float | None = None
+    curve: str = ""
 
     def __post_init__(self) -> None:
         if not self.method:

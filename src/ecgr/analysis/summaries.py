@@ -26,7 +26,8 @@ def to_json(summaries: Sequence[RunSummary]) -> str:
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
     unknown = {name for name in ("worst_client", "step_norms") if not any(v is not None for v in fields[name])}
-    return {name: value for name, value in fields.items() if name not in unknown and value is not None}
+    unknown |= {name for name, value in fields.items() if value is None or (name == "curve" and not value)}
+    return {name: value for name, value in fields.items() if name not in unknown}
 
 
 def read_summaries(path: Path) -> list[RunSummary]:
