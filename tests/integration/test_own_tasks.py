@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -246,3 +247,34 @@ def test_a_client_without_samples_is_named(tmp_path: Path) -> None:
     with pytest.raises(EcgrError, match=r"partition: client \d+ has no data"):
         run(labels(), tmp_path / "run", settings={"partition.clients": 80, "partition.min_batches": 0}, **FEW)
     assert not (tmp_path / "run").exists()
+
+
+class Locked(nn.Linear):
+    """A model that cannot be pickled, however hard one tries."""
+
+    def __init__(self) -> None:
+        super().__init__(5, 1)
+        self.lock = Lock()
+
+
+def test_a_model_that_cannot_travel_is_refused_before_anything_is_written(tmp_path: Path) -> None:
+    task = replace(table(), model=Locked)
+    with pytest.raises(EcgrError, match=r"^model: cannot be .*lock") as caught:
+        run(task, tmp_path / "run", workers=2, **FEW)
+    assert caught.value.exit_code == 2
+    assert not (tmp_path / "run").exists()
+
+
+@dataclass(frozen=True)
+class Fails:
+    """A regulator with a mistake."""
+
+    def __call__(self, geometry: Geometry) -> Regulation:
+        raise IndexError("step 9 of 4")
+
+
+def test_a_mistake_in_one_s_own_code_is_one_line_with_its_place(tmp_path: Path) -> None:
+    with pytest.raises(EcgrError) as caught:
+        run(table(), tmp_path / "run", settings={"regulator.name": Fails()}, **FEW)
+    assert str(caught.value).startswith("round 1, client 0: IndexError: step 9 of 4 (test_own_tasks.py, line ")
+    assert str(caught.value).endswith(", in __call__)")

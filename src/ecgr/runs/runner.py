@@ -82,6 +82,7 @@ def run(
     # Everything that can be wrong with the data or the partition is found before anything is written.
     dataset = experiment.source.load()
     from ecgr.simulation.client import check_store  # loads torch
+    from ecgr.simulation.engines import ready_engine  # loads torch
     from ecgr.simulation.prepare import prepare  # loads torch
 
     problem, data = prepare(experiment, dataset, device), dataset.provenance
@@ -92,11 +93,12 @@ def run(
     if hasattr(problem.loss, "for_client") and (flat := flatness_note(problem.loss, problem.class_counts)):
         (warn or _ignore)(f"note: {flat}")
 
+    open_engine = ready_engine(problem, count, engine)
+
     def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
-        from ecgr.simulation.engines import open_engine  # loads torch
         from ecgr.simulation.rounds import simulate  # loads torch
 
-        with open_engine(problem, count, engine) as chosen:
+        with open_engine() as chosen:
             yield from simulate(problem, chosen, snapshot)
 
     every = experiment.run.checkpoint_every

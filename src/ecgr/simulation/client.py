@@ -30,6 +30,7 @@ from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.corrections import gradient_correction, hook_step_term
 from ecgr.simulation.diagnostics import Vectors, cosine
 from ecgr.simulation.followers import FollowedRecorder
+from ecgr.simulation.own_code import own_code
 from ecgr.simulation.seeding import seeded
 from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
 from ecgr.streams import stream, torch_seed
@@ -76,7 +77,7 @@ class ClientJob:
 
     def run(self, workspace: Workspace) -> tuple[ClientResult, State]:
         """Train this client in ``workspace``."""
-        with warnings.catch_warnings():
+        with own_code(f"round {self.round_index + 1}, client {self.client}"), warnings.catch_warnings():
             warnings.simplefilter("ignore", NotFiniteWarning)  # a diverged upload is refused by `nonfinite`, in words
             return train_client(self, workspace)
 

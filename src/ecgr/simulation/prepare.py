@@ -112,6 +112,12 @@ def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
         raise ConfigError(f"model: gives a {type(model).__name__}; give a function that makes a torch.nn.Module")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model: has no trainable parameter, so there is nothing to train")
+    try:
+        deepcopy(model)
+    except Exception as error:
+        raise ConfigError(
+            f"model: cannot be copied ({_line(error)}); leave locks, open files and the like out of the module"
+        ) from None
     return model
 
 

@@ -94,10 +94,17 @@ def engine_kind(name: str | None, workers: int) -> EngineKind:
     return ENGINES[chosen]
 
 
+def ready_engine(
+    problem: Problem, workers: int, name: str | None = None
+) -> Callable[[], AbstractContextManager[Engine]]:
+    """How to open an engine for ``problem``; what cannot travel to where its jobs run is refused here."""
+    kind = engine_kind(name, workers)
+    open_workspace = Portable.of(problem).open if kind.elsewhere else partial(Workspace, problem)
+    return partial(kind.open, open_workspace, workers)
+
+
 @contextmanager
 def open_engine(problem: Problem, workers: int, name: str | None = None) -> Iterator[Engine]:
     """An engine for ``problem`` that ends with the block."""
-    kind = engine_kind(name, workers)
-    open_workspace = Portable.of(problem).open if kind.elsewhere else partial(Workspace, problem)
-    with kind.open(open_workspace, workers) as engine:
+    with ready_engine(problem, workers, name)() as engine:
         yield engine

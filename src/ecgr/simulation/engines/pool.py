@@ -21,7 +21,7 @@ import torch.multiprocessing as mp
 
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.spawn import no_interrupts, no_main_module
-from ecgr.simulation.portable import pack, unpack
+from ecgr.simulation.portable import pack, pack_for_workers, unpack
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -132,7 +132,7 @@ class ProcessPool(Generic[W]):
         attempts[index] += 1
         worker.job = index
         with suppress(OSError):  # the worker is gone; reading from it will say so
-            worker.pipe.send_bytes(pack(jobs[index]))
+            worker.pipe.send_bytes(pack_for_workers("job", jobs[index]))
 
     def _ready(self) -> list[Worker]:
         """Workers that answered or died, once there is at least one."""
