@@ -96,7 +96,7 @@ def test_choosing_another_part_drops_the_parameters_of_the_old_and_keeps_those_o
         ("scaffold(damping=3)", ["damping", "at most 1"]),
         ("scaffold(units=metres)", ["units", "steps, gradient"]),
         ("scaffold(0.5)", ["key=value"]),
-        ("fedavgm/adam", ["FedAvgM already is"]),
+        ("fedavgm/adam", ["fedavgm already is fedavg/momentum"]),
         ("feddyn/lookahead", ["takes the server's step itself"]),
         ("fedavg//ema", ["correction(key=value)"]),
         ("", ["correction(key=value)"]),

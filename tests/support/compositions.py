@@ -7,8 +7,9 @@ between two parts. Regulators are covered against every algorithm elsewhere, so 
 from collections.abc import Sequence
 from itertools import combinations, product
 
-from ecgr.algorithms import ALGORITHMS, SERVER_RULES, clash
+from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.errors import ConfigError
+from ecgr.experiment.combinations import clash
 from ecgr.experiment.methods import parse_method
 from ecgr.tasks.losses import LOSSES
 

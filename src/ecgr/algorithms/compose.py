@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard, cast
 
 from ecgr.algorithms.defaults import Defaults, RuleDefaults
-from ecgr.algorithms.fedavg import FedAvg
 from ecgr.algorithms.protocol import Algorithm, Contribution, Correction, Plan, Population, ServerRule, Shorthand, Trace
 from ecgr.algorithms.rules import Average
 from ecgr.component import State, Tensor
@@ -79,31 +78,12 @@ class Composed:
 
 
 def compose(entry: Entry, rule: ServerRule | None = None) -> Algorithm:
-    """The algorithm that ``entry`` and ``rule`` make; where `clash` finds nothing, it is what they say."""
+    """The algorithm that ``entry`` and ``rule`` make; an entry with a server step of its own has no use for a rule."""
     if isinstance(entry, Shorthand):
         return Composed(*entry.parts())
-    if _is_whole(entry):
+    if is_whole(entry):
         return entry
     return Composed(cast("Correction", entry), rule or Average())
-
-
-def clash(entry: Entry, rule: ServerRule) -> str | None:
-    """Why the two cannot be combined, if they cannot.
-
-    >>> clash(FedAvg(server_lr=2.0), Average(lr=1.5))
-    'algorithm.server_lr and server.lr both set the length of the step; keep server.lr'
-    """
-    if rule == Average():
-        return None
-    if isinstance(entry, Shorthand):
-        correction, own = entry.parts()
-        names = f"{type(correction).__name__} with the server rule {type(own).__name__}"
-        return f"{type(entry).__name__} already is {names}; leave [server] at average, or name the correction instead"
-    if _is_whole(entry):
-        return f"{type(entry).__name__} takes the server's step itself; leave [server] at average"
-    if isinstance(entry, FedAvg) and entry.server_lr != 1:
-        return "algorithm.server_lr and server.lr both set the length of the step; keep server.lr"
-    return None
 
 
 def serves_params(algorithm: Algorithm) -> bool:
@@ -114,7 +94,7 @@ def serves_params(algorithm: Algorithm) -> bool:
     return getattr(own, "served", Defaults.served) is Defaults.served
 
 
-def _is_whole(entry: Entry) -> TypeGuard[Algorithm]:
+def is_whole(entry: Entry) -> TypeGuard[Algorithm]:
     """Whether it takes the server's step itself."""
     return hasattr(entry, "aggregate")
 

@@ -2,7 +2,19 @@
 
 from collections.abc import Iterator
 
-from ecgr.algorithms import Entry, ServerRule, clash, compose, serves_params
+from ecgr.algorithms import (
+    ALGORITHMS,
+    SERVER_RULES,
+    Composed,
+    Entry,
+    FedAvg,
+    ServerRule,
+    Shorthand,
+    compose,
+    is_whole,
+    serves_params,
+)
+from ecgr.algorithms.rules import Average
 from ecgr.experiment.optimizers import OptimizerFactory
 from ecgr.experiment.sections import RunSettings
 
@@ -16,8 +28,8 @@ def combination_problems(
         yield f"server.name: {problem}"
         return
     algorithm = compose(entry, rule)
-    name = type(entry).__name__
-    if algorithm.in_gradient_units and not optimizer.follows_gradient:
+    name = name_of(entry)
+    if algorithm.in_gradient_units and not getattr(optimizer, "follows_gradient", False):  # one's own need not say
         yield (
             f"optimizer.name: {name} takes a client's displacement for a sum of gradients, which"
             f" {type(optimizer).__name__}'s is not; use sgd, or an algorithm without such a unit"
@@ -26,8 +38,34 @@ def combination_problems(
         yield f"run.buffers: 'as_weights' has no gradient that {name} could correct; use average"
     if serves_params(algorithm):
         return
+    if isinstance(algorithm, Composed) and not isinstance(entry, Shorthand):
+        name = f"{name}/{SERVER_RULES.name_of(rule) or type(rule).__name__}"
     told = "hands out another model than the one its clients start from"
     if run.step_control != "none":
         yield f"run.step_control: {run.step_control!r} rescales the model's step, and {name} {told}; set it to none"
     if run.buffers == "as_weights" and not algorithm.in_gradient_units:
         yield f"run.buffers: 'as_weights' would extrapolate BatchNorm's buffers, as {name} {told}; use average"
+
+
+def clash(entry: Entry, rule: ServerRule) -> str | None:
+    """Why an algorithm and a server rule cannot be combined, if they cannot.
+
+    >>> clash(FedAvg(server_lr=2.0), Average(lr=1.5))
+    'algorithm.server_lr and server.lr both set the length of the step; keep server.lr'
+    """
+    if rule == Average():
+        return None
+    if isinstance(entry, Shorthand):
+        correction, own = entry.parts()
+        whole = f"{name_of(correction)}/{SERVER_RULES.name_of(own)}"
+        return f"{name_of(entry)} already is {whole}; leave [server] at average, or name {name_of(correction)} instead"
+    if is_whole(entry):
+        return f"{name_of(entry)} takes the server's step itself; leave [server] at average"
+    if isinstance(entry, FedAvg) and entry.server_lr != 1:
+        return "algorithm.server_lr and server.lr both set the length of the step; keep server.lr"
+    return None
+
+
+def name_of(entry: object) -> str:
+    """An algorithm's name in its table, or that of its class."""
+    return ALGORITHMS.name_of(entry) or type(entry).__name__

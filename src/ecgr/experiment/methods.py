@@ -15,10 +15,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule, clash
+from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule
 from ecgr.algorithms.rules import Average
 from ecgr.core.regulators import REGULATORS, Plain, Regulator
 from ecgr.errors import ConfigError
+from ecgr.experiment.combinations import clash
 from ecgr.experiment.objects import description
 from ecgr.experiment.schema import parameters_of, problems_with
 from ecgr.tables import Table, unknown
