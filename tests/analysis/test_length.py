@@ -213,6 +213,24 @@ class TestMissingFactors:
         found = comparison(value=0.9, path=5.0)
         assert missing_factors(found.pairs, found.curves) == (5.5,)
 
+    def test_a_coarse_curve_is_not_read_and_gets_a_point_between(self) -> None:
+        """Points at 1 and 6 times the path: the curve may have risen and fallen between them."""
+        runs = [r for s in range(8) for r in (run("none", s, 0.5, 1.0), run("ecgr", s, 0.6 + s / 1e4, 2.0))]
+        curve = [run("none", s, 0.4, 6.0, role="length", server_lr=2.88) for s in range(8)]
+        found = compare([*runs, *curve])
+        split = found.pairs[0].split
+        assert split is not None
+        assert (found.pairs[0].cause, split.direction) == (None, None)
+        assert "6 times apart" in split.reason
+        assert missing_factors(found.pairs, found.curves) == (1.7,)
+        finer = [run("none", s, 0.55, 2.5, role="length", server_lr=1.7) for s in range(8)]
+        found = compare([*runs, *curve, *finer])
+        assert missing_factors(found.pairs, found.curves) == (1.3,)
+        finest = [run("none", s, 0.52, 1.5, role="length", server_lr=1.3) for s in range(8)]
+        found = compare([*runs, *curve, *finer, *finest])
+        assert missing_factors(found.pairs, found.curves) == ()
+        assert found.pairs[0].cause == "both"
+
     def test_a_curve_that_reaches_needs_nothing(self) -> None:
         found = comparison(value=0.9, path=3.0)
         assert missing_factors(found.pairs, found.curves) == ()

@@ -6,9 +6,11 @@ and never continued beyond its ends. A method is placed at its own path length. 
 *direction*; what the curve gains there over the baseline is *step length*. Both add up to the difference, seed by seed.
 """
 
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
+from math import sqrt
+from statistics import fmean, median
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,6 +28,9 @@ FACTORS = (0.5, 0.7, 1.4, 2.0, 2.8, 4.0)
 COARSE_FACTORS = (0.5, 2.0, 4.0)
 """Enough to tell length from direction where nobody asked for the curve itself."""
 FACTOR_LIMITS = (0.125, 8.0)
+MOST_FACTORS = 10
+WIDEST_GAP = 2.0
+"""Where the curve is read, its points must not be further apart in path length: it may rise and fall between them."""
 SPARE = 1.1
 """How far beyond a method's path the curve is extended."""
 ROUNDING = 1e-9
@@ -39,7 +44,8 @@ Knots = tuple[tuple[float, float], ...]
 class LengthCurve:
     """The baseline at several server step lengths: by seed the path lengths and values, shortest first.
 
-    ``factors`` are the step lengths in units of the baseline's own, 1 among them.
+    ``factors`` are the step lengths in units of the baseline's own, 1 among them; ``steps`` those of each knot, and
+    ``baseline`` is the knot that is the baseline itself.
     """
 
     setting: str
@@ -47,6 +53,7 @@ class LengthCurve:
     baseline_method: str
     factors: tuple[float, ...]
     knots: Mapping[int, Knots]
+    steps: Mapping[int, tuple[float, ...]]
     baseline: Mapping[int, tuple[float, float]]
 
     def value(self, seed: int, path: float) -> float | None:
@@ -57,6 +64,12 @@ class LengthCurve:
         from scipy.interpolate import PchipInterpolator  # slow to load, and only a length curve needs it
 
         return float(PchipInterpolator(lengths, values)(min(max(path, lengths[0]), lengths[-1])))
+
+    def neighbours(self, seed: int, path: float) -> tuple[float, float]:
+        """How many times as far the next point goes as the one before a path length, and the factor between them."""
+        lengths = [length for length, _ in self.knots[seed]]
+        after = min(max(1, bisect_right(lengths, path)), len(lengths) - 1)
+        return lengths[after] / lengths[after - 1], sqrt(self.steps[seed][after - 1] * self.steps[seed][after])
 
     def band(self) -> list[tuple[float, float, float, float]]:
         """For a picture: path lengths common to all seeds, with the mean curve and its interval there."""
@@ -79,17 +92,20 @@ def length_curve(baseline: Iterable[RunSummary], longer: Sequence[RunSummary]) -
     rounds = max(run.rounds for run in own.values())
     first = next(iter(own.values()))
     knots: dict[int, Knots] = {}
+    steps: dict[int, tuple[float, ...]] = {}
     factors: set[float] = {1.0}
     for seed, base in own.items():
         inside = [run for run in (base, *(r for r in longer if r.seed == seed)) if run.rounds == rounds]
         found = [(run.path, last5(run), run.server_lr / base.server_lr) for run in inside]
         known = [(path, value, factor) for path, value, factor in found if path is not None and value is not None]
         factors |= {round(factor, 6) for *_, factor in known}
-        by_length: dict[float, list[float]] = {}
-        for path, value, _ in known:
-            by_length.setdefault(path, []).append(value)
+        by_length: dict[float, list[tuple[float, float]]] = {}
+        for path, value, factor in known:
+            by_length.setdefault(path, []).append((value, factor))
         if len(by_length) > 1:
-            knots[seed] = tuple((path, fmean(by_length[path])) for path in sorted(by_length))
+            places = sorted(by_length)
+            knots[seed] = tuple((path, fmean(value for value, _ in by_length[path])) for path in places)
+            steps[seed] = tuple(fmean(factor for _, factor in by_length[path]) for path in places)
     ends = {seed: (run.path, last5(run)) for seed, run in own.items() if seed in knots}
     return LengthCurve(
         first.setting,
@@ -97,6 +113,7 @@ def length_curve(baseline: Iterable[RunSummary], longer: Sequence[RunSummary]) -
         first.method,
         tuple(sorted(factors)),
         knots,
+        steps,
         {seed: (path, end) for seed, (path, end) in ends.items() if path is not None and end is not None},
     )
 
@@ -129,6 +146,10 @@ def explain(pair: Pair, arm: Mapping[int, RunSummary], curve: LengthCurve) -> Pa
     outside = _outside(paths, curve)
     if len(expected) < len(pair.seeds):
         return replace(pair, split=replace(pair.split, outside=outside, reason=_beyond(pair, curve, expected)))
+    gap, between = (median(column) for column in zip(*(curve.neighbours(s, p) for s, p in paths.items()), strict=True))
+    if gap > WIDEST_GAP * (1 + ROUNDING):
+        reason = f"the curve's points beside its path are {gap:.2g} times apart: too far to tell"
+        return replace(pair, split=replace(pair.split, between=between, reason=reason))
     direction = _part([ends[seed] - expected[seed] for seed in pair.seeds])
     length = _part([expected[seed] - curve.baseline[seed][1] for seed in pair.seeds])
     cause, reason = None, ""
@@ -157,8 +178,9 @@ def missing_factors(
     """Step lengths, in units of the baseline's, at which it still has to be run so that the methods lie on its curve.
 
     The methods are those that are better or worse, as only their differences have causes; all where there is none.
-    Without a curve: those of ``factors`` that enclose the methods' path lengths. With one that falls short: one step
-    further, within ``FACTOR_LIMITS``. Empty when nothing is missing, or nothing more can be done.
+    Without a curve: those of ``FACTORS`` that enclose the methods' path lengths. With one that falls short: one step
+    further, within ``FACTOR_LIMITS``; with one that is too coarse where a method lies: one point between. Empty when
+    nothing is missing, or nothing more can be done.
     """
     known = {factor for curve in curves for factor in curve.factors}
     placed = [(pair.verdict in ("better", "worse"), pair.split) for pair in pairs if pair.split is not None]
@@ -171,10 +193,11 @@ def missing_factors(
         return tuple(factor for factor in factors if min(low, 1.0) <= factor <= max(high, 1.0))
     short = min((split.outside[0] for split in splits), default=1.0)
     far = max((split.outside[1] for split in splits), default=1.0)
-    wanted = [min(known) * short / SPARE if short < 1 else None, max(known) * far * SPARE if far > 1 else None]
+    wanted = [split.between for split in splits if split.between is not None]
+    wanted += [min(known) * short / SPARE] * (short < 1) + [max(known) * far * SPARE] * (far > 1)
     least, most = FACTOR_LIMITS
-    clipped = {float(f"{min(max(factor, least), most):.2g}") for factor in wanted if factor is not None}
-    return tuple(sorted(clipped - known))
+    clipped = {float(f"{min(max(factor, least), most):.2g}") for factor in wanted}
+    return tuple(sorted(clipped - known)) if len(known) < MOST_FACTORS else ()
 
 
 def _shown(part: Part, difference: float) -> bool:

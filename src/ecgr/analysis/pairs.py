@@ -71,7 +71,8 @@ class Split:
     """A pair's difference as what its path length brings, and the rest: direction.
 
     ``path`` and ``baseline_path`` are mean path lengths over seeds; there are no parts where no length curve was
-    measured, or it does not reach so far: ``outside`` says by what factors paths fall short of it and go beyond it.
+    measured, or it does not reach so far: ``outside`` says by what factors paths fall short of it and go beyond it,
+    and ``between`` at which step length it needs a further point.
     ``reason`` says why there are no parts or why they name no cause; empty otherwise.
     """
 
@@ -81,6 +82,7 @@ class Split:
     length: Part | None = None
     reason: str = ""
     outside: tuple[float, float] = (1.0, 1.0)
+    between: float | None = None
 
     @property
     def ratio(self) -> float | None:
