@@ -2,6 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
+LIGHT := .venv/.light
 export OMP_NUM_THREADS := 1
 
 .PHONY: help demo quick test check lint bench docs results soak clean
@@ -15,8 +16,15 @@ $(STAMP): pyproject.toml constraints.txt
 	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[dev]'
 	@touch $@
 
-demo: $(STAMP)  ## does regulation help on a small real problem? a table and a report page
-	@$(BIN)/ecgr compare quickstart --seeds 0,1,42 --workers 2 --out runs/demo
+# What the demo needs and no more; the developers' environment has it, too.
+$(LIGHT): pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@test -e $(STAMP) || echo "Installing into .venv (once)"
+	@test -e $(STAMP) || $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[report]'
+	@touch $@
+
+demo: $(LIGHT)  ## which method helps on a small real problem, and why? an answer, a picture, a page; under a minute
+	@$(BIN)/ecgr demo
 
 quick: $(STAMP)  ## what a contributor runs after every change: no slow test, well under a minute
 	@$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal -m 'not slow and not soak' tests

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import benching, comparing, data, federating, listing, reporting, running, sweeping
+from ecgr.cli import benching, comparing, data, demo, federating, listing, reporting, running, sweeping
 from ecgr.cli.commands import command
 from ecgr.cli.console import complain
 from ecgr.cli.interrupts import Interrupted, this_command, was_interrupted
@@ -22,6 +22,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+command(app, "demo", "ecgr demo")(demo.demo_command)
 command(app, "run", "ecgr run quickstart --set regulator.beta=0.5", "ecgr run quickstart --resume")(running.run_command)
 command(
     app,

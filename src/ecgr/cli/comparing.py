@@ -1,7 +1,7 @@
 """`ecgr compare`: `ecgr.compare` on the command line."""
 
 from collections.abc import Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +25,9 @@ from ecgr.errors import ConfigError
 from ecgr.experiment.methods import split_methods
 from ecgr.experiment.task_files import task_or_name
 from ecgr.runs.workers import worker_count
+
+if TYPE_CHECKING:
+    from ecgr.compare import Answer
 
 
 def compare_command(
@@ -107,6 +110,11 @@ def compare_command(
     if as_json:
         out.print(answer.to_json(), markup=False, soft_wrap=True)
         return
+    show_answer(answer)
+
+
+def show_answer(answer: "Answer") -> None:
+    """The sentences, the picture and the table, and where the files are."""
     out.print(answer)
     directory = answer.directory
     assert directory is not None
