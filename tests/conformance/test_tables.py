@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from ecgr.cli.listing import TABLES
 from ecgr.core.stores import STORES
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import SECTIONS
+from ecgr.experiment.choices import SECTIONS
 from ecgr.experiment.optimizers import OPTIMIZERS
 from ecgr.experiment.schedules import SCHEDULES
 from ecgr.experiment.schema import parameters_of

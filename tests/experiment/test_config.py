@@ -15,7 +15,9 @@ from pydantic.fields import FieldInfo
 from ecgr.algorithms import serves_params
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import MAX_BYTES, SECTIONS, Experiment, load, override, presets, read
+from ecgr.experiment.choices import SECTIONS, override
+from ecgr.experiment.config import Experiment, load, read
+from ecgr.experiment.presets import MAX_BYTES, presets
 from ecgr.experiment.schema import parameters_of
 
 Raw = dict[str, dict[str, Any]]

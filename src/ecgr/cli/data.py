@@ -13,8 +13,9 @@ from ecgr.cli.commands import command
 from ecgr.cli.console import complain, out, print_json
 from ecgr.cli.options import Json, Set, overrides
 from ecgr.errors import EnvironmentFault
-from ecgr.experiment.config import Experiment, load, presets
+from ecgr.experiment.config import Experiment, load
 from ecgr.experiment.dealing import chosen_share, deal
+from ecgr.experiment.presets import presets
 from ecgr.tasks.data import Dataset, strata
 from ecgr.tasks.data.fetch import fetch
 from ecgr.tasks.data.verify import available, verify

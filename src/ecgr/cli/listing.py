@@ -14,9 +14,9 @@ from ecgr.cli.console import out, print_json
 from ecgr.cli.options import Json
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import presets
 from ecgr.experiment.methods import NOTATION
 from ecgr.experiment.optimizers import OPTIMIZERS
+from ecgr.experiment.presets import presets
 from ecgr.experiment.schedules import SCHEDULES
 from ecgr.experiment.schema import parameters_of
 from ecgr.tables import OURS, unknown

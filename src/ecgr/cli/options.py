@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import presets
+from ecgr.experiment.presets import presets
 
 
 def preset_names(incomplete: str) -> list[str]:

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment, override
+from ecgr.experiment.choices import override
+from ecgr.experiment.config import Experiment
 from ecgr.experiment.methods import Method, parse_method
 from ecgr.runs.design import Design
 from ecgr.runs.runner import method_of

@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment, override, read
+from ecgr.experiment.choices import override
+from ecgr.experiment.config import Experiment, read
 from ecgr.runs.design import ARMS, TUNING, Design
 from ecgr.runs.paired import SEEDS, Arm, Raw, is_baseline, method_arms, regulator_arms, seed_list, with_seeds
 from ecgr.runs.sweep import Planned, plan

@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from ecgr.errors import ConfigError, EcgrError, with_code
-from ecgr.experiment.config import Experiment, override, read
+from ecgr.experiment.choices import override
+from ecgr.experiment.config import Experiment, read
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.runs.workers import worker_count
