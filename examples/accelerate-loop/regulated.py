@@ -25,4 +25,4 @@ def train(model: nn.Module, batches: Batches) -> State:
 
 
 if __name__ == "__main__":
-    print(*[f"{accuracy:.3f}" for accuracy in federate(train)])  # noqa: T201
+    print(*[f"{accuracy:.3f}" for accuracy in federate(train)])

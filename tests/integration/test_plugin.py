@@ -55,6 +55,18 @@ def test_a_file_runs_it_to_the_same_bits_with_two_workers(installed: Path, tmp_p
     assert models[0] == models[1]
 
 
+def test_its_parts_pass_the_public_checks(installed: Path) -> None:
+    code = (
+        "from ecgr.testing import check_algorithm, check_regulator\n"
+        "from ecgr_plugin.algorithm import Clipped\n"
+        "from ecgr_plugin.regulator import LargestNorm\n"
+        "check_regulator(LargestNorm)\n"
+        "check_algorithm(Clipped)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": path_with(installed), "OMP_NUM_THREADS": "1"}
+    subprocess.run([sys.executable, "-c", code], check=True, env=environment, timeout=120)
+
+
 def test_without_it_the_file_is_refused_by_name(tmp_path: Path) -> None:
     done = ecgr("run", EXAMPLE / "experiment.toml", "--out", tmp_path / "run")
     assert done.returncode == 2
