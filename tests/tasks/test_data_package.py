@@ -13,7 +13,7 @@ from ecgr.tasks.partitioners import PARTITIONERS
 
 def test_the_tables_hold_every_name_of_the_contract() -> None:
     images = ["digits", "mnist", "fashion_mnist", "cifar10", "cifar100", "image_folder", "lc25000"]
-    assert list(DATASETS) == [*images, "arrays", "csv", "text", "heart_disease", "shakespeare"]
+    assert list(DATASETS) == [*images, "arrays", "csv", "text", "heart_disease", "shakespeare", "site"]
     assert list(PARTITIONERS) == ["iid", "dirichlet", "shards", "quantity", "groups"]
 
 
@@ -29,7 +29,7 @@ def test_every_entry_works_as_it_is_and_is_described_in_a_line(name: str) -> Non
     assert (make.__doc__ or "").strip().splitlines()[0].endswith((".", ":"))
 
 
-@pytest.mark.parametrize("name", [name for name in DATASETS if name != "digits"])
+@pytest.mark.parametrize("name", [name for name in DATASETS if name not in ("digits", "site")])
 def test_sets_on_disk_take_a_root_as_text_and_keep_it(name: str) -> None:
     source = DATASETS[name](root="/srv")
     assert isinstance(source, OnDisk)

@@ -35,7 +35,7 @@ def list_command(as_json: Json = False) -> None:
         return
     table = Table("name", "what", "where", box=None, pad_edge=False)
     for row in rows:
-        table.add_row(row.name, row.description, row.place or ("where data.root says" if row.own else "not found"))
+        table.add_row(row.name, row.description, row.place or ("your own: you say where" if row.own else "not found"))
     out.print(table)
 
 

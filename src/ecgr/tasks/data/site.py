@@ -16,6 +16,7 @@ from ecgr.component import Count, component
 from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.tasks.data.array_files import array_dataset
 from ecgr.tasks.data.dataset import Dataset, check_labels
+from ecgr.tasks.data.official import Report
 from ecgr.tasks.data.targets import Kind
 from ecgr.tasks.samples import Samples, as_array, check_samples, map_arrays
 
@@ -28,6 +29,16 @@ class Site:
 
     kind: Kind = "auto"
     classes: Count | None = None  # where a site may lack some of them
+
+    def folder(self) -> Path:
+        """The site's file."""
+        return task_file()
+
+    def assess(self) -> Report:
+        """Load all samples."""
+        dataset = self.load()
+        counts = {"train": len(dataset.train), "test": len(dataset.test)}
+        return Report("site", "whole", ("whole: the site's file loads",), counts)
 
     def load(self) -> Dataset:
         """Run the site's file and check what its ``load`` returns."""

@@ -25,7 +25,7 @@ class OnDisk(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A line of ``ecgr data list``; ``place`` is None where nothing is found, ``own`` where only data.root can say."""
+    """A line of ``ecgr data list``; ``place`` is None where nothing is found, ``own`` where only its owner can say."""
 
     name: str
     description: str
