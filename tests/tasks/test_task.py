@@ -9,8 +9,10 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 from ecgr.errors import ConfigError, DataError, EcgrError
+from ecgr.simulation.arrays import Held, MappedFile
 from ecgr.tasks.data.dataset import strata
 from ecgr.tasks.losses import BCE, LOSSES, CallableLoss, as_loss, total
+from ecgr.tasks.materialise import materialise
 from ecgr.tasks.samples import Samples
 from ecgr.tasks.task import Task
 
@@ -81,6 +83,40 @@ def test_a_dataset_is_read_once_into_arrays() -> None:
     made = task(train=TensorDataset(torch.tensor(X), torch.tensor(Y))).train
     np.testing.assert_array_equal(made.inputs, X)
     np.testing.assert_array_equal(made.targets, Y)
+
+
+class Pairs(TorchDataset[Any]):
+    """Two inputs by name."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> Any:
+        return {"a": X[index], "b": np.array([index])}, np.array([0.5, index])
+
+
+def test_a_dataset_too_large_for_the_memory_becomes_mapped_files() -> None:
+    held, mapped = materialise("train", Pairs()), materialise("train", Pairs(), most_bytes=10)
+    assert not isinstance(held.inputs["a"], np.memmap)
+    assert isinstance(mapped.inputs["a"], np.memmap)
+    for name in ("a", "b"):
+        np.testing.assert_array_equal(held.inputs[name], mapped.inputs[name])
+    np.testing.assert_array_equal(mapped.targets[:, 1], np.arange(6))
+    opened = Held.of(mapped).open()
+    assert isinstance(Held.of(mapped).inputs["a"], MappedFile)
+    np.testing.assert_array_equal(opened.inputs["a"].numpy(), X)
+
+
+class Changes(Breaks):
+    """Whole targets first, then a number between."""
+
+    def __getitem__(self, index: int) -> Any:
+        return torch.ones(2), 0.5 if index == 4 else 1
+
+
+def test_numbers_are_never_cut_to_whole_ones() -> None:
+    with pytest.raises(DataError, match="train: targets of item 4 are float64, those of item 0 int64; give one dtype"):
+        task(train=Changes())
 
 
 def test_arrays_and_tensors_are_not_copied() -> None:
