@@ -48,12 +48,15 @@ function axis(theme, title, more = {}) {
   };
 }
 
-// Rounds are whole numbers, and so are their marks.
-function roundAxis(theme, rounds, more = {}) {
-  const last = Math.max(1, ...rounds);
-  const wanted = last / (narrow.matches ? 4 : 7);
+// Rounds, steps and clients are whole numbers, and so are their marks.
+function wholeMarks(values) {
+  const wanted = (Math.max(...values) - Math.min(0, ...values)) / (narrow.matches ? 4 : 7);
   const step = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].find((each) => each >= wanted) ?? Math.ceil(wanted);
-  return axis(theme, 'round', { showgrid: false, tickmode: 'linear', tick0: 0, dtick: step, tickformat: 'd', hoverformat: 'd', ...more });
+  return { tickmode: 'linear', tick0: 0, dtick: step, tickformat: 'd' };
+}
+
+function roundAxis(theme, rounds, more = {}) {
+  return axis(theme, 'round', { showgrid: false, hoverformat: 'd', ...wholeMarks([1, ...rounds]), ...more });
 }
 
 const TONES = { better: 'good', worse: 'bad', equivalent: 'same', 'not trained yet': 'odd' };

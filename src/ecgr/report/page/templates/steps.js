@@ -74,6 +74,7 @@ register('plot-overview', (theme) => {
     backgroundcolor: 'rgba(0,0,0,0)', showbackground: false, tickfont: { size: 11 }, ...more,
   });
   const clients = run.clients.map((map) => map.client);
+  const [sizes, rounds] = [run.clients.map(stepCount), run.clients.flatMap((map) => map.rounds)];
   return {
     traces: [{
       type: 'scatter3d', mode: 'markers', x: points.x, y: points.y, z: points.z,
@@ -88,7 +89,7 @@ register('plot-overview', (theme) => {
       margin: { l: 0, r: 0, t: 0, b: 0 }, uirevision: 'scene', dragmode: 'turntable',
       scene: {
         domain: { x: [0, 0.9], y: [0, 1] },
-        xaxis: side('step', { range: ends([1, ...run.clients.map(stepCount)]) }), yaxis: side('round', { range: ends(run.clients.flatMap((map) => map.rounds)), tickformat: 'd' }), zaxis: side('client', { range: ends(clients), tickformat: 'd', dtick: Math.ceil((Math.max(...clients) + 1) / 10) }),
+        xaxis: side('step', { range: ends([1, ...sizes]), ...wholeMarks(sizes) }), yaxis: side('round', { range: ends(rounds), ...wholeMarks(rounds) }), zaxis: side('client', { range: ends(clients), ...wholeMarks(clients) }),
         aspectmode: 'manual', aspectratio: { x: 1.15, y: 1.15, z: 0.8 }, camera: { eye: EYE, center: { x: 0, y: 0, z: -0.08 } },
       },
     }),
@@ -116,7 +117,7 @@ register('plot-map', (theme) => {
     }],
     layout: layout(theme, {
       margin: { l: 48, r: 12, t: 12, b: 44 },
-      xaxis: axis(theme, 'step', { showgrid: false, tickformat: 'd' }), yaxis: roundAxis(theme, rounds, { type: 'linear' }),
+      xaxis: axis(theme, 'step', { showgrid: false, ...wholeMarks([stepCount(map)]) }), yaxis: roundAxis(theme, rounds, { type: 'linear' }),
     }),
   };
 });
