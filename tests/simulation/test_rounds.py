@@ -13,12 +13,13 @@ from torch import Tensor, nn
 from ecgr.algorithms import ALGORITHMS, Population
 from ecgr.core.vectors import ParamSpec
 from ecgr.errors import EnvironmentFault, QuorumLost
-from ecgr.simulation.client import ClientJob, ClientResult, epoch_batches, nonfinite
+from ecgr.simulation.batches import batch_sizes, epoch_batches
+from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.feed import safe_in_channels_last
 from ecgr.simulation.rounds import final_state, learning_rate, participants, play_round, simulate, start
-from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
+from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.models import cnn
 from ecgr.tasks.partitioners import Partition
@@ -273,8 +274,8 @@ def test_regulated_and_plain_runs_see_the_same_batches_and_start_from_the_same_w
     assert same_bits(start(plain).params, start(regulated).params)
     for client in range(4):
         job = ClientJob(client, 2, 0.1, 1, torch.zeros(1), {}, {}, {})
-        one = torch.cat(list(epoch_batches(job, Workspace(plain))))
-        other = torch.cat(list(epoch_batches(job, Workspace(regulated))))
+        one = torch.cat(list(epoch_batches(plain, job.client, job.round_index)))
+        other = torch.cat(list(epoch_batches(regulated, job.client, job.round_index)))
         assert torch.equal(one, other)
 
 
@@ -282,12 +283,12 @@ def test_every_epoch_is_a_new_permutation_of_the_clients_own_samples() -> None:
     problem = task(federation={"rounds": 1, "batch_size": 4, "local_epochs": 3})
     own = problem.partition.clients[0].tolist()
     job = ClientJob(0, 0, 0.1, 1, torch.zeros(1), {}, {}, {})
-    batches = list(epoch_batches(job, Workspace(problem)))
+    batches = list(epoch_batches(problem, job.client, job.round_index))
     assert [len(b) for b in batches] == [4, 4, 2] * 3
     epochs = [torch.cat(batches[i : i + 3]).tolist() for i in (0, 3, 6)]
     assert all(sorted(epoch) == own for epoch in epochs)
     assert len({tuple(epoch) for epoch in epochs}) == 3
-    later = torch.cat(list(epoch_batches(replace(job, round_index=1), Workspace(problem))))
+    later = torch.cat(list(epoch_batches(problem, job.client, 1)))
     assert torch.cat(batches).tolist() != later.tolist()
 
 

@@ -6,7 +6,7 @@ regulator sees the recorded steps afterwards; without a regulator nothing is rec
 
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -26,14 +26,15 @@ from ecgr.core.update import Update
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import NotFiniteWarning
 from ecgr.simulation.arrays import Held
+from ecgr.simulation.batches import epoch_batches, local_steps
 from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.corrections import gradient_correction, hook_step_term
 from ecgr.simulation.diagnostics import Vectors, cosine
 from ecgr.simulation.followers import FollowedRecorder
 from ecgr.simulation.own_code import own_code
 from ecgr.simulation.seeding import seeded
-from ecgr.simulation.workspace import Problem, Workspace, batch_sizes
-from ecgr.streams import stream, torch_seed
+from ecgr.simulation.workspace import Problem, Workspace
+from ecgr.streams import torch_seed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,7 +235,7 @@ def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) ->
     tensors = workspace.spec.tensors(model)
     correct = gradient_correction(algorithm, workspace.spec, tensors, anchor, server, own)
     steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=workspace.device)
-    for batch in epoch_batches(job, workspace):
+    for batch in epoch_batches(workspace.problem, job.client, job.round_index):
         optimizer.zero_grad()
         loss = loss_of(workspace.train, batch)
         loss.backward()  # type: ignore[no-untyped-call]
@@ -258,13 +259,6 @@ def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Held, Tensor]
         return lambda samples, rows: loss(*workspace.batch(samples, rows))
     teacher = workspace.teacher(job.params, job.buffers)
     return lambda samples, rows: loss(*workspace.batch(samples, rows), teacher(samples, rows))
-
-
-def local_steps(problem: Problem, client: int) -> int:
-    """T, the number of steps that a client takes in a round."""
-    federation = problem.experiment.federation
-    samples = len(problem.partition.clients[client])
-    return federation.local_epochs * len(batch_sizes(samples, federation.batch_size, federation.last_batch))
 
 
 def check_store(problem: Problem, workers: int) -> None:
@@ -293,17 +287,6 @@ def overlap(kept: Sequence[int], truth: Sequence[int]) -> float:
     0.5
     """
     return len(set(kept) & set(truth)) / len(truth) if truth else 1.0
-
-
-def epoch_batches(job: ClientJob, workspace: Workspace) -> Iterator[Tensor]:
-    """The sample indices of every local step; the stream depends on seed, round and client alone."""
-    federation = workspace.experiment.federation
-    own = workspace.problem.partition.clients[job.client]
-    rng = stream(workspace.experiment.run.seed, "batches", job.round_index, job.client)
-    sizes = batch_sizes(len(own), federation.batch_size, federation.last_batch)
-    for _ in range(federation.local_epochs):
-        order = torch.from_numpy(rng.permutation(own))
-        yield from torch.split(order[: sum(sizes)], sizes)
 
 
 def _to(state: State, device: torch.device | str) -> dict[str, Tensor]:

@@ -16,9 +16,10 @@ from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.experiment.config import Experiment
 from ecgr.experiment.dealing import chosen_share, deal
 from ecgr.simulation.arrays import Held
+from ecgr.simulation.batches import batch_sizes
 from ecgr.simulation.feed import Feed
 from ecgr.simulation.seeding import seeded
-from ecgr.simulation.workspace import Problem, batch_sizes
+from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream, torch_seed
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of

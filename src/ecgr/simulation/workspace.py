@@ -119,23 +119,3 @@ class Workspace:
                 return feed.outputs(samples.inputs, rows)
 
         return outputs
-
-
-def batch_sizes(samples: int, batch_size: int, last_batch: str) -> list[int]:
-    """The sizes of an epoch's batches.
-
-    A last batch of a single sample is a step like any other ("keep"), joins the batch before it ("merge") or is left
-    out ("drop"); longer ones are always steps, and so is the only batch of a client.
-
-    >>> [batch_sizes(9, 4, rule) for rule in ("keep", "merge", "drop")]
-    [[4, 4, 1], [4, 5], [4, 4]]
-    >>> batch_sizes(6, 4, "merge")
-    [4, 2]
-    """
-    whole, rest = divmod(samples, batch_size)
-    sizes = [batch_size] * whole + ([rest] if rest else [])
-    if len(sizes) > 1 and sizes[-1] == 1 and last_batch != "keep":
-        sizes.pop()
-        if last_batch == "merge":
-            sizes[-1] += 1
-    return sizes
