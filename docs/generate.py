@@ -4,7 +4,7 @@
 """
 
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -79,7 +79,7 @@ def settings_page() -> str:
 def api_page() -> str:
     """Every public name, with its docstring."""
     names = [name for name in ecgr.__all__ if not name.startswith("__")]
-    tables = [name for name in names if name.isupper() and name != "ECGR"]
+    tables = [name for name in names if isinstance(getattr(ecgr, name), Mapping)]
     lines = ["# Python", "", NOTE, "", "Public are the names below; they load on first use.", ""]
     for name in names:
         if name in tables:
