@@ -18,6 +18,7 @@ from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.experiment.config import Experiment, changes_of, load
 from ecgr.experiment.methods import Method
 from ecgr.experiment.objects import description
+from ecgr.runs.origin import commit
 from ecgr.runs.record import RunRecord, RunWriter
 from ecgr.runs.workers import worker_count
 from ecgr.tasks.losses import LOSSES, flatness_note
@@ -285,6 +286,7 @@ def _manifest(problem: "Problem", data: "Described") -> dict[str, Any]:
         "key": experiment.key(),
         "method": method_of(experiment).name,
         **identity_of(problem, data),
+        "commit": commit(),
         "created": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": {
             "python": platform.python_version(),
