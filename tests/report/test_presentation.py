@@ -14,7 +14,7 @@ from rich.table import Table
 from ecgr.analysis.comparison import Comparison, Estimate, Pair, compare
 from ecgr.analysis.metrics import METRICS, PRIMARY, RunSummary
 from ecgr.analysis.quantities import Quantity
-from ecgr.report.presentation import CSV_COLUMNS, to_csv, to_json, to_secondary_table, to_table
+from ecgr.report.presentation import CSV_COLUMNS, to_csv, to_json, to_table
 from ecgr.report.sentences import answer, details, sentence
 
 GAINS = {
@@ -125,12 +125,6 @@ class TestTables:
             *("fedadam", "constant", "fedavg", "fedprox", "fednova", "scaffold", "fedyogi")
         ]  # best first, what cannot be compared last
 
-    def test_secondary_metrics_are_marked(self, comparison: Comparison) -> None:
-        text = printed(to_secondary_table(comparison))
-        assert "no verdict" in text
-        assert "(optimistic)" in text
-        assert all(name.split("_", maxsplit=1)[0] in text for name in METRICS if name != PRIMARY)
-
     def test_the_setting_is_named_only_if_there_are_several(self, comparison: Comparison) -> None:
         named = replace(comparison, pairs=tuple(replace(pair, setting="alpha=1") for pair in comparison.pairs))
         mixed = replace(comparison, pairs=(*comparison.pairs[:1], *named.pairs[1:]))
@@ -140,8 +134,7 @@ class TestTables:
     def test_markup_in_names_is_text(self) -> None:
         runs = [RunSummary("[red]x[/blue]", name, 0, (0.5,)) for name in ("[bold]", "[/]")]
         comparison = compare(runs, baseline="[bold]")
-        for table in (to_table(comparison), to_secondary_table(comparison)):
-            assert "[red]x[/blue]+[/]" in printed(table)
+        assert "[red]x[/blue]+[/]" in printed(to_table(comparison))
         assert "[red]x[/blue]+[bold]" in printed(to_table(comparison))
 
 

@@ -116,24 +116,6 @@ def to_table(comparison: Comparison) -> Table:
     return table
 
 
-def to_secondary_table(comparison: Comparison) -> Table:
-    """Mean differences in the other metrics, which describe and get no verdict.
-
-    >>> to_secondary_table(Comparison(baseline="none", family=0, pairs=())).row_count
-    0
-    """
-    metrics = {name: metric for name, metric in METRICS.items() if name != PRIMARY}
-    headings = [
-        name.replace("_", " ") + ("\n(optimistic)" if metric.optimistic else "") for name, metric in metrics.items()
-    ]
-    unit = quantity_of(comparison).difference_unit or "units"
-    table = _start_table(f"other metrics: difference to the baseline, in {unit} or rounds; no verdict", headings)
-    for pair in best_first(comparison.pairs):
-        amounts = (metric.change(pair.metric, pair.estimates[name].mean) for name, metric in metrics.items())
-        table.add_row(_label(comparison, pair, "\n"), *amounts)
-    return table
-
-
 def quantity_of(comparison: Comparison) -> Quantity:
     """The metric that the pairs are of; that of the first, where settings differ."""
     return comparison.pairs[0].metric if comparison.pairs else ACCURACY
@@ -243,7 +225,7 @@ def _csv_row(pair: Pair, name: str) -> dict[str, Any]:
 
 def _start_table(title: str, numbers: Iterable[str]) -> Table:
     table = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    table.add_column("method", overflow="fold", min_width=14)
+    table.add_column("method", overflow="fold", min_width=16)  # as long as the longest name of a method
     for heading in numbers:
         table.add_column(Text(heading), justify="right", no_wrap=True)
     return table
