@@ -231,6 +231,7 @@ def nan(targets: Any, predictions: Any) -> float:
         ({"metrics": [nan]}, "metrics: nan is nan on the 60 test targets"),
         ({"test": (np.ones((60, 5)), np.ones(60))}, "metrics: auc is nan on the 60 test targets"),
         ({"loss": lambda outputs, targets: outputs}, "loss: gives (2, 1), not one number"),
+        ({"loss": lambda outputs, targets: outputs.detach().mean()}, "loss: has no gradient"),
         ({"loss": lambda outputs, targets: outputs.missing}, "loss: cannot take outputs (2, 1) with targets (2,)"),
     ],
 )

@@ -135,7 +135,7 @@ def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held) -> Tensor:
             f"model: {type(model).__name__} gives outputs of shape {tuple(outputs.shape)} for two samples;"
             " the samples come first"
         )
-    return outputs.float()
+    return outputs.float().detach()
 
 
 def _check_loss(loss: Loss, dataset: Dataset, outputs: Tensor) -> None:
@@ -143,8 +143,7 @@ def _check_loss(loss: Loss, dataset: Dataset, outputs: Tensor) -> None:
         check_targets(loss, where, samples.targets, tuple(outputs.shape[1:]))
     targets = torch.from_numpy(dataset.test.targets[:2].copy())
     try:
-        with torch.no_grad():
-            value = evaluation_of(loss)(outputs, targets)
+        value = evaluation_of(loss)(outputs.clone().requires_grad_(), targets)
     except Exception as error:
         raise ConfigError(
             f"loss: cannot take outputs {tuple(outputs.shape)} with targets {tuple(targets.shape)} of"
@@ -153,6 +152,8 @@ def _check_loss(loss: Loss, dataset: Dataset, outputs: Tensor) -> None:
     if not isinstance(value, Tensor) or value.numel() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ConfigError(f"loss: gives {shape}, not one number; give the mean over the samples")
+    if not value.requires_grad:
+        raise ConfigError("loss: has no gradient; compute it from the outputs with torch alone")
 
 
 def _check_metrics(metrics: Sequence[Metric], targets: Array, outputs: Tensor) -> None:
