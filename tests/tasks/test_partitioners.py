@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment
-from ecgr.experiment.dealing import deal
+from ecgr.experiment.dealing import deal, natural_note
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.partitioners import (
     IID,
@@ -122,7 +122,7 @@ names_strategy = st.lists(st.sampled_from("abcdefgh"), min_size=10, max_size=60)
 
 
 @given(names=names_strategy, clients=st.integers(1, 8), seed=st.integers(0, 999))
-def test_groups_are_never_torn_apart(names: list[str], clients: int, seed: int) -> None:
+def test_groups_are_never_natural_note(names: list[str], clients: int, seed: int) -> None:
     groups = np.array(names)
     split = Samples(np.zeros((len(names), 1, 2, 2), np.uint8), np.zeros(len(names), np.int64), groups)
     if len(set(names)) < clients:
@@ -264,6 +264,23 @@ def test_clients_without_a_number_are_all_there_are() -> None:
         dealt(clients=4)
     with pytest.raises(ConfigError, match=r"partition\.clients: missing"):
         deal_out(IID(), site_dataset().train, None, np.random.default_rng(0))
+
+
+def test_whoever_deals_natural_clients_out_anew_is_told() -> None:
+    def note(train: list[str] | None, test: list[str] | None, **partition: Any) -> str | None:
+        first, second = (Samples(np.zeros((2, 1), np.float32), np.arange(2), groups) for groups in (train, test))
+        dataset = Dataset(first, second, {"features": 1, "classes": 2})
+        return natural_note(Experiment.from_dict({"partition": partition}), dataset)
+
+    natural = (["north", "south"], ["south", "north"])
+    assert note(*natural, name="iid") == (
+        "the data have 2 clients of their own, and partition.name = 'iid' deals their samples out anew;"
+        ' partition.name = "groups" keeps them'
+    )
+    assert note(*natural, name="groups") is None
+    assert note(*natural, name="iid", file="who.json") is None
+    assert note(["tile 1", "tile 2"], ["tile 3", "tile 4"], name="iid") is None
+    assert note(None, None, name="iid") is None
 
 
 @given(

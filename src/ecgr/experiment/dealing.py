@@ -50,6 +50,24 @@ def deal(experiment: Experiment, dataset: Dataset) -> Partition:
     return partition
 
 
+def natural_note(experiment: Experiment, dataset: Dataset) -> str | None:
+    """What to tell a person whose data have natural clients, where the partition does not go by them.
+
+    Groups that are all on one side of the split (the tiles of a picture) are no clients.
+    """
+    groups, tested = dataset.train.groups, dataset.test.groups
+    if groups is None or tested is None or isinstance(experiment.partitioner, GroupPartitioner):
+        return None
+    natural = set(groups.tolist())
+    if experiment.partition.file is not None or not natural & set(tested.tolist()):
+        return None
+    name = experiment.to_dict()["partition"]["name"]
+    return (
+        f"the data have {len(natural):,} clients of their own, and partition.name = {name!r} deals their samples out"
+        ' anew; partition.name = "groups" keeps them'
+    )
+
+
 def _whole(experiment: Experiment, partition: Partition, minimum: int, dataset: Dataset) -> Partition:
     """Natural clients as they are; those with fewer than ``minimum`` samples are refused, or left out if asked to."""
     small = [client for client, size in enumerate(partition.sizes()) if size < minimum]

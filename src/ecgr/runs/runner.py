@@ -16,6 +16,7 @@ from filelock import BaseFileLock, FileLock, Timeout
 from ecgr._version import __version__
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.experiment.config import Experiment, changes_of, load
+from ecgr.experiment.dealing import natural_note
 from ecgr.experiment.methods import Method
 from ecgr.experiment.objects import description
 from ecgr.runs.origin import commit
@@ -87,10 +88,11 @@ def run(
     from ecgr.simulation.prepare import prepare  # loads torch
 
     problem, data = prepare(experiment, dataset, device), dataset.provenance
+    natural = natural_note(experiment, dataset)
     del dataset  # where workers share the images, this process keeps no copy of its own
     check_store(problem, count)
-    for note in data.notes:
-        (warn or _ignore)(f"note: data is {note}")
+    for note in (*(f"data is {note}" for note in data.notes), *([natural] if natural else [])):
+        (warn or _ignore)(f"note: {note}")
     if hasattr(problem.loss, "for_client") and (flat := flatness_note(problem.loss, problem.class_counts)):
         (warn or _ignore)(f"note: {flat}")
 
