@@ -62,7 +62,8 @@ def compare(
 
     >>> from tempfile import mkdtemp
     >>> small = {"partition.clients": 3, "federation.rounds": 1}
-    >>> answer = compare("quickstart", methods=["fedavg", "fedavg+ecgr"], seeds=2, settings=small, out=mkdtemp())
+    >>> methods = ["fedavg", "fedavg+ecgr"]
+    >>> answer = compare("quickstart", methods=methods, seeds=2, settings=small, out=mkdtemp(), engine="serial")
     >>> answer.pairs[0].method, answer.pairs[0].baseline_method, answer.pairs[0].seeds
     ('fedavg+ecgr', 'fedavg', (0, 1))
     >>> sorted(path.name for path in answer.directory.iterdir())

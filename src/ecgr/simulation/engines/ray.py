@@ -108,7 +108,7 @@ class RayPool(Generic[W]):
             self._drop_busy()  # a job raised, or nobody reads on: late answers must not reach the next call
 
     def _map(self, jobs: Sequence[Job[W, R]]) -> Iterator[R | Lost]:
-        waiting = sorted(range(len(jobs)), key=lambda index: jobs[index].cost)
+        waiting = sorted(range(len(jobs)), key=lambda index: (jobs[index].cost, -index))  # taken from the end
         attempts = [0] * len(jobs)
         results: dict[int, R | Lost] = {}
         delivered = 0
