@@ -51,6 +51,8 @@ def difference_rows(figure: "Figure", pairs: Sequence[Pair]) -> None:
 
 def length_panel(figure: "Figure", curve: LengthCurve, pairs: Sequence[Pair]) -> None:
     """The baseline's curve over the length of its steps with a band, and each method at its own length."""
+    from matplotlib.ticker import FuncFormatter
+
     ax = figure.subplots()
     quantity, own = pairs[0].metric, baseline_path(curve)
     scale = 100.0 if quantity.is_share else 1.0
@@ -61,7 +63,9 @@ def length_panel(figure: "Figure", curve: LengthCurve, pairs: Sequence[Pair]) ->
     knots = mean_knots(curve)
     ax.plot([x for x, _ in knots], [scale * y for _, y in knots], "o", color=COLOURS[0], markersize=3)
     for pair in pairs:
-        _method(ax, pair, scale)
+        _method(ax, curve, pair, scale)
+    ax.set_xscale("log", base=2)
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     ax.set(xlabel="length of all server steps, in units of the baseline's", ylabel=axis_title(quantity))
     ax.grid(axis="y")
     ax.set_axisbelow(True)
@@ -78,16 +82,19 @@ def _difference(ax: "Axes", row: float, pair: Pair, scale: float) -> None:
     ax.plot([scale * (found.mean or 0.0)], [row - 0.1], "D", markersize=4, color=colour)
 
 
-def _method(ax: "Axes", pair: Pair, scale: float) -> None:
+def _method(ax: "Axes", curve: LengthCurve, pair: Pair, scale: float) -> None:
     value = pair.primary.regulated_mean
     if value is None:
         return
+    own = baseline_path(curve)
+    _, there, *_ = min(curve.band(), key=lambda row: abs(row[0] / own - length_of(pair)))
+    up = 1 if value >= there else -1  # its name stands away from the curve
     colour, place = TONES.get(pair.verdict, OPEN), length_of(pair)
     if span := method_interval(pair):
         ax.plot([place, place], [scale * end for end in span], color=colour, linewidth=1.6)
     ax.plot([place], [scale * value], "D", markersize=4.5, color=colour)
-    label: dict[str, Any] = {"xytext": (5, 4), "textcoords": "offset points", "fontsize": 7, "color": colour}
-    ax.annotate(short_title(pair.method), (place, scale * value), **label)
+    label: dict[str, Any] = {"xytext": (4, 7 * up), "textcoords": "offset points", "fontsize": 7, "color": colour}
+    ax.annotate(short_title(pair.method), (place, scale * value), va="center", **label)
 
 
 def _scale(values: Sequence[float], scale: float) -> list[float]:

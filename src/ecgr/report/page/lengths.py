@@ -53,7 +53,7 @@ def length_table(comparison: Comparison) -> Table | None:
                 Cell(f"{length_of(pair):.2f}", length_of(pair)),
                 Cell(pair.metric.change(pair.primary.mean), pair.primary.mean),
                 *(_part_cell(pair, part) for part in (pair.split.direction, pair.split.length)),
-                Cell(pair.cause or pair.split.reason or "-", style=verdict_class(pair)),
+                Cell(pair.cause or pair.split.reason or "-", style=verdict_class(pair) if pair.cause else ""),
             ]
             for pair in pairs
             if pair.split is not None
@@ -110,7 +110,7 @@ def _picture(curve: LengthCurve, pairs: Sequence[Pair]) -> dict[str, Any]:
         "metric": axis_title(quantity),
         "alt": f"{axis_title(quantity)} against the length of all server steps: the curve of {curve.baseline_method},"
         f" and {', '.join(pair.method for pair in pairs)} at their own lengths; the numbers are in the table below",
-        "middle": short((lengths[0] + lengths[-1]) / 2 / own),
+        "far": short(lengths[0] ** 0.3 * lengths[-1] ** 0.7 / own),
         "band": [
             [short(length / own), *(shown_as(quantity, value) for value in values)] for length, *values in curve.band()
         ],

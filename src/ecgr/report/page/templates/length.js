@@ -1,4 +1,12 @@
 // Length or direction: the baseline's curve over the length of the server's steps, and each method at its own length.
+const LENGTHS = [0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32];
+
+// A method's name stands away from the curve: above it or below it, and inside the picture.
+function namePlace(entry, method) {
+  const nearest = entry.band.reduce((best, row) => (Math.abs(row[0] - method.length) < Math.abs(best[0] - method.length) ? row : best));
+  return `${method.value >= nearest[1] ? 'top' : 'bottom'} ${method.length > entry.far ? 'left' : 'right'}`;
+}
+
 data.lengths.forEach((entry, number) => {
   register(`plot-length-${number}`, (theme) => {
     const line = armColour(theme, 0);
@@ -6,7 +14,7 @@ data.lengths.forEach((entry, number) => {
     const name = plain(entry.baseline);
     const points = entry.methods.map((method) => ({
       x: [method.length], y: [method.value], type: 'scatter', mode: 'markers+text', name: plain(method.label), text: [plain(method.label, narrow.matches ? 16 : 36)],
-      textposition: method.length > entry.middle ? 'middle left' : 'middle right', textfont: { size: 12.5, color: verdictColour(theme, method.verdict) }, cliponaxis: false,
+      textposition: namePlace(entry, method), textfont: { size: 12.5, color: verdictColour(theme, method.verdict) }, cliponaxis: false,
       marker: { size: 11, symbol: 'diamond', color: verdictColour(theme, method.verdict) },
       error_y: method.interval ? {
         type: 'data', symmetric: false, thickness: 2.5, width: 0, color: verdictColour(theme, method.verdict),
@@ -27,7 +35,7 @@ data.lengths.forEach((entry, number) => {
       ],
       layout: layout(theme, {
         hovermode: 'closest', showlegend: true,
-        xaxis: axis(theme, 'length of all server steps, in units of the baseline’s'),
+        xaxis: axis(theme, 'length of all server steps, in units of the baseline’s', { type: 'log', tickvals: LENGTHS, ticktext: LENGTHS.map(String) }),
         yaxis: axis(theme, plain(entry.metric), { rangemode: 'normal' }),
       }),
     };
