@@ -4,6 +4,8 @@ import runpy
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 import ecgr
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
@@ -15,6 +17,7 @@ def task_of(script: str, function: str, argument: Path) -> ecgr.Task:
     return make(str(argument))
 
 
+@pytest.mark.slow
 def test_the_hospitals_are_compared_by_auc(tmp_path: Path) -> None:
     for number, hospital in enumerate(("cleveland", "va")):
         rows = ([str(40 + i + number), *["-9" if i % 7 == 0 else str(i % 3)] * 12, str(i % 4)] for i in range(60))
