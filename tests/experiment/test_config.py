@@ -535,7 +535,7 @@ def test_users_presets_ship_and_the_studys_do_not() -> None:
     root = Path(__file__).parents[2]
     build = tomllib.loads((root / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]["wheel"]
     shipped = {Path(place).relative_to("experiments").parts[0] for place in build["force-include"]}
-    assert shipped == {"quickstart.toml", "paper", "hospitals", "text"}
+    assert shipped == {"demo.toml", "quickstart.toml", "paper", "hospitals", "text"}
     assert all(place == f"ecgr/{origin}" for origin, place in build["force-include"].items())
 
 
