@@ -130,13 +130,13 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
 
 def _unfit(name: str, section: Section, chosen: Any) -> list[str]:
     """Why an object cannot stand in the place of a name."""
+    kind = name if section.table is None else section.table.kind
     if isinstance(chosen, bool | int | float | list | dict | tuple):
-        kind = "name" if section.table is None else section.table.kind
-        return [f"{name}.name: {chosen!r} does not fit; give the name of a {kind}, or an object that is one"]
+        return [f"{name}.name: {chosen!r} does not fit; give a name that `ecgr list` shows, or an object"]
     lacking = [need for need in section.needs if not hasattr(chosen, need)]
     if section.table is ALGORITHMS and not is_algorithm(chosen):
         lacking = ["method of an algorithm"]
-    return [f"{name}.name: {type(chosen).__name__} has no {lacking[0]}; it cannot be a {name}"] if lacking else []
+    return [f"{name}.name: {type(chosen).__name__} has no {lacking[0]}, so it is no {kind}"] if lacking else []
 
 
 def _unknown_key(name: str, section: Section, chosen: Any, key: str) -> str:

@@ -8,6 +8,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -194,9 +195,9 @@ def _counted(settings: PartitionSettings, partitioner: Partitioner) -> Partition
 def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice | OwnModel:
     """The model that a config names; a task brings its own."""
     chosen = values.get("name", source.model if isinstance(source, Task) else SECTIONS["model"].default)
-    if not isinstance(chosen, str):
-        return OwnModel.of(chosen)
     given = {name: value for name, value in values.items() if name != "name"}
+    if not isinstance(chosen, str):
+        return OwnModel.of(partial(chosen, **given) if given else chosen)
     return ModelChoice(name=chosen, parameters=validated(MODELS[chosen], given))
 
 

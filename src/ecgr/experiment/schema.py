@@ -6,7 +6,7 @@ with the nearest one that does.
 """
 
 from collections.abc import Callable, Mapping
-from inspect import signature
+from inspect import Signature, signature
 from typing import Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, ValidationError, create_model
@@ -17,6 +17,7 @@ from ecgr.tables import shown
 GIVEN_BY_DATA = frozenset({"channels", "classes", "features", "outputs", "vocabulary", "length"})
 """A model's arguments that come from the data set, not from the config."""
 
+ANYTHING = ConfigDict(strict=True, arbitrary_types_allowed=True)
 _TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
 _LIST_NAMES = {int: "whole numbers", float: "numbers", str: "texts"}
 _BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
@@ -33,19 +34,32 @@ def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
     if declared is not None:
         return {name: field for name, field in declared.items() if field.init is not False}
     arguments = {
-        name: (parameter.annotation, parameter.default)
-        for name, parameter in signature(component, eval_str=True).parameters.items()
-        if name not in GIVEN_BY_DATA
+        name: (
+            Any if parameter.annotation is parameter.empty else parameter.annotation,
+            ... if parameter.default is parameter.empty else parameter.default,
+        )
+        for name, parameter in _signature(component).parameters.items()
+        if name not in GIVEN_BY_DATA and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
     }
     fields: Any = arguments
-    made: type[BaseModel] = create_model("Parameters", __config__=ConfigDict(strict=True), **fields)
+    made: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **fields)
     return made.model_fields
+
+
+def _signature(component: Callable[..., Any]) -> Signature:
+    """With its annotations as types; of somebody's own, which Python cannot make types of, without them."""
+    try:
+        return signature(component, eval_str=True)
+    except Exception:
+        bare = signature(component)
+        unannotated = [each.replace(annotation=each.empty) for each in bare.parameters.values()]
+        return bare.replace(parameters=unannotated)
 
 
 def validated(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """All of a component's parameters, given or default, in their declared types: 1 becomes 1.0 where it is a float."""
     definitions: Any = {name: (field.annotation, field) for name, field in parameters_of(component).items()}
-    made: BaseModel = create_model("Values", __config__=ConfigDict(strict=True), **definitions)(**values)
+    made: BaseModel = create_model("Values", __config__=ANYTHING, **definitions)(**values)
     return made.model_dump()
 
 

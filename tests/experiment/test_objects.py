@@ -1,0 +1,92 @@
+"""Objects in the place of names: described by class, fields and source, kept when something else changes."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+from torch import nn
+
+from ecgr.core.geometry import Geometry, Regulation, identity
+from ecgr.core.regulators import ECGR
+from ecgr.errors import ConfigError
+from ecgr.experiment.config import Experiment, load
+
+
+class Net(nn.Module):
+    """A model as people write them: no annotations."""
+
+    def __init__(self, channels, classes, width=3):  # type: ignore[no-untyped-def]
+        super().__init__()
+        self.width = width
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(channels * 784, classes))
+
+
+MAKE: Any = Net
+
+
+def net(*, channels: int, classes: int) -> Any:
+    return MAKE(channels, classes)
+
+
+class Share:
+    """A regulator as people write them: an ordinary class."""
+
+    def __init__(self, share: float = 0.5) -> None:
+        self.share = share
+
+    def __call__(self, geometry: Geometry) -> Regulation:
+        return identity(geometry.steps)
+
+
+def quickstart(**names: Any) -> Experiment:
+    return load("quickstart", {f"{section}.name": value for section, value in names.items()})
+
+
+@pytest.mark.parametrize("model", [Net, net, lambda classes, channels: MAKE(channels, classes), partial(MAKE, width=5)])
+def test_a_model_is_anything_that_makes_one(model: Any) -> None:
+    experiment = quickstart(model=model)
+    built = experiment.model.build({"channels": 1, "classes": 10})
+    assert isinstance(built, Net)
+    assert experiment.replace({"run.seed": 4}).key() == experiment.key() != quickstart().key()
+
+
+def test_a_class_takes_its_parameters_from_the_config() -> None:
+    experiment = load(
+        "quickstart", {"model.name": Net, "model.width": 7, "regulator.name": Share, "regulator.share": 0.2}
+    )
+    model: Any = experiment.model.build({"channels": 1, "classes": 10})
+    assert model.width == 7
+    config = experiment.to_dict()
+    assert (config["regulator"]["share"], config["model"]["arguments"]) == (0.2, [{"width": 7}])
+    assert experiment.key() != experiment.replace({"regulator.name": Share(0.3)}).key()
+
+
+def test_an_object_of_a_table_s_class_is_recorded_by_its_name() -> None:
+    assert quickstart(regulator=ECGR(beta=0.4)) == load("quickstart", {"regulator.name": "ecgr", "regulator.beta": 0.4})
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ({"regulator": 3}, "regulator.name: 3 does not fit; give a name that `ecgr list` shows, or an object"),
+        ({"algorithm": object()}, "algorithm.name: object has no method of an algorithm, so it is no algorithm"),
+        ({"data": object()}, "data.name: object has no load, so it is no data set"),
+        ({"loss": None}, None),
+        ({"schedule": Share()}, "schedule.name: Share has no factor_at, so it is no schedule"),
+    ],
+)
+def test_what_cannot_stand_for_a_name_is_refused(names: dict[str, Any], message: str | None) -> None:
+    with pytest.raises(ConfigError) as caught:
+        quickstart(**names)
+    assert message is None or str(caught.value) == message
+
+
+def test_a_model_that_wants_what_the_data_do_not_say_is_refused() -> None:
+    experiment = quickstart(model=lambda channels, classes, depth: None)
+    with pytest.raises(ConfigError, match="model: wants depth, and the data say channels, classes; give it a default"):
+        experiment.model.build({"channels": 1, "classes": 10})
+
+
+def test_keys_beside_an_object_are_refused_and_not_dropped() -> None:
+    with pytest.raises(ConfigError, match=r"regulator.share: Share is given as an object; give it its share"):
+        load("quickstart", {"regulator.name": Share(), "regulator.share": 0.1})
