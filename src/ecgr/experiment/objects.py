@@ -11,6 +11,7 @@ from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from hashlib import sha256
+from types import CodeType
 from typing import Any, cast
 
 from ecgr.algorithms import Defaults, Entry
@@ -83,14 +84,21 @@ def source_hash(kind: Any) -> str | None:
         return noted
     try:
         found = sha256(inspect.getsource(kind).encode()).hexdigest()[:16]
-    except (OSError, TypeError):
-        code = getattr(kind, "__code__", None)
-        if code is None:
+    except (OSError, TypeError):  # from standard input, or not written in Python
+        members = sorted(vars(kind).items()) if inspect.isclass(kind) else [("", kind)]
+        codes = [(name, member.__code__) for name, member in members if hasattr(member, "__code__")]
+        if not codes:
             return None
-        found = sha256(code.co_code + repr(code.co_consts).encode()).hexdigest()[:16]
+        found = sha256(repr([(name, _instructions(code)) for name, code in codes]).encode()).hexdigest()[:16]
     with suppress(AttributeError, TypeError):  # built-in functions take no note
         setattr(kind, NOTED, found)
     return found
+
+
+def _instructions(code: CodeType) -> list[Any]:
+    """What a function does, as values whose text is the same in every process."""
+    constants = [_instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
+    return [code.co_code, code.co_names, constants]
 
 
 @dataclass(frozen=True)
