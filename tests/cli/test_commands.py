@@ -88,6 +88,7 @@ def test_an_unknown_engine_is_refused_with_those_there_are(tmp_path: Path) -> No
         ecgr.compare("quickstart", engine="pol", out=tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_engines_give_the_same_bytes(tmp_path: Path) -> None:
     few = {"federation.rounds": 1, "partition.clients": 3}
     answers = [

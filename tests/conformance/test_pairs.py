@@ -25,6 +25,7 @@ from ecgr.simulation.workspace import Portable, Problem, Workspace
 from support.compositions import allowed, covering, refused
 from support.problems import blobs, offer, problem, same_bits, small_net
 
+pytestmark = pytest.mark.slow  # hundreds of small runs, some of them in processes
 METHODS = covering(allowed(), together=2)
 
 
