@@ -10,7 +10,7 @@ from ecgr.core.geometry import Geometry, Regulation, identity
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment, load
-from ecgr.experiment.objects import source_hash
+from ecgr.sources import source_hash
 
 
 class Net(nn.Module):

@@ -133,6 +133,19 @@ def test_the_identity_of_a_task_changes_with_any_number() -> None:
     assert task().identity.sha256 != task(test=(X[:2], Y[:2], ["a", "b"])).identity.sha256
 
 
+def test_the_identity_of_a_task_changes_with_its_loss_and_its_metrics() -> None:
+    def one(outputs: Any, targets: Any) -> Any:
+        return outputs.mean()
+
+    def two(outputs: Any, targets: Any) -> Any:
+        return outputs.sum()
+
+    losses = ["cross_entropy", "mse", one, two]
+    assert len({task(loss=loss).identity.sha256 for loss in losses}) == 4
+    assert task(loss=one).identity == task(loss=one).identity
+    assert len({task(metrics=metrics).identity.sha256 for metrics in (["auc"], ["accuracy"], [one], [two])}) == 4
+
+
 def test_a_task_without_its_samples_says_so() -> None:
     with pytest.raises(DataError, match="samples of this task are in the process that made it"):
         task().identity.load()

@@ -6,20 +6,17 @@ with, or counted as done, after its code changed.
 
 import inspect
 from collections.abc import Mapping
-from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from hashlib import sha256
-from types import CodeType
 from typing import Any, cast
 
 from ecgr.algorithms import Defaults, Entry
 from ecgr.component import Module
 from ecgr.errors import ConfigError
+from ecgr.sources import qualified, source_hash
 from ecgr.tables import Table
-
-NOTED = "__ecgr_source__"
 
 
 def description(table: Table[Any], part: Any) -> dict[str, Any]:
@@ -39,13 +36,6 @@ def own_description(part: Any) -> dict[str, Any]:
     part = undressed(part)
     kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
     return {"name": qualified(kind), **plain_fields(part), "source_sha256": source_hash(kind)}
-
-
-def qualified(kind: Any) -> str:
-    """Where a class or function is defined, in characters that a file's name may have."""
-    return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}".replace("<locals>.", "").replace(
-        "<lambda>", "lambda"
-    )
 
 
 def plain_fields(part: Any) -> dict[str, Any]:
@@ -72,33 +62,6 @@ def plain(value: Any) -> Any:
 
         return sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
     return qualified(value) if hasattr(value, "__qualname__") else repr(value)
-
-
-def source_hash(kind: Any) -> str | None:
-    """A short hash of the source of a class or function; None where Python cannot find it.
-
-    It is noted down at the class itself: in a worker process, where it comes without its file, it has the same one.
-    """
-    noted: str | None = vars(kind).get(NOTED) if hasattr(kind, "__dict__") else None
-    if noted is not None:
-        return noted
-    try:
-        found = sha256(inspect.getsource(kind).encode()).hexdigest()[:16]
-    except (OSError, TypeError):  # from standard input, or not written in Python
-        members = sorted(vars(kind).items()) if inspect.isclass(kind) else [("", kind)]
-        codes = [(name, member.__code__) for name, member in members if hasattr(member, "__code__")]
-        if not codes:
-            return None
-        found = sha256(repr([(name, _instructions(code)) for name, code in codes]).encode()).hexdigest()[:16]
-    with suppress(AttributeError, TypeError):  # built-in functions take no note
-        setattr(kind, NOTED, found)
-    return found
-
-
-def _instructions(code: CodeType) -> list[Any]:
-    """What a function does, as values whose text is the same in every process."""
-    constants = [_instructions(each) if isinstance(each, CodeType) else repr(each) for each in code.co_consts]
-    return [code.co_code, code.co_names, constants]
 
 
 @dataclass(frozen=True)

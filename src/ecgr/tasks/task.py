@@ -4,14 +4,16 @@ A built-in data set with a model of the table makes one, and so do a person's ow
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
 from hashlib import sha256
+from inspect import isroutine
 from typing import Any
 
 import numpy as np
 
 from ecgr.errors import ConfigError, DataError
+from ecgr.sources import qualified, source_hash
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.losses import as_loss
 from ecgr.tasks.materialise import is_map_style, materialise
@@ -93,8 +95,8 @@ class Task:
 
     @cached_property
     def identity(self) -> TaskIdentity:
-        """Its name and a hash of all its arrays."""
-        digest = sha256()
+        """Its name and a hash of all its arrays, of its loss and of its metrics."""
+        digest = sha256(repr([_said(part) for part in (self.loss, *self.metrics.values())]).encode())
         for samples in (self.train, self.test):
             arrays = [*named_arrays(samples.inputs), ("targets", samples.targets)]
             arrays += [] if samples.groups is None else [("groups", samples.groups)]
@@ -125,6 +127,14 @@ class Task:
             classes=tuple(str(i) for i in range(int(classes.max()) + 1)) if whole and classes.min() == 0 else (),
             files={"task": self.identity.sha256},
         )
+
+
+def _said(part: Any) -> tuple[Any, ...]:
+    """A loss or a metric as text that changes when it does; of somebody's own, with a hash of its source."""
+    own = getattr(part, "function", part)
+    kind = own if isroutine(own) else type(own)
+    fields = repr(part) if own is part and is_dataclass(part) else getattr(part, "name", "")
+    return qualified(kind), None if kind.__module__.startswith("ecgr.") else source_hash(kind), fields
 
 
 def _shape(train: Samples) -> dict[str, int]:
