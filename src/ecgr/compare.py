@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ecgr.analysis.arms import read_runs, summaries_of
 from ecgr.analysis.collect import Run, find_runs
@@ -31,6 +31,9 @@ from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.sweep import Planned, Progress, plan, run_all
 from ecgr.runs.workers import AUTO
 
+if TYPE_CHECKING:
+    from ecgr.simulation.engines.ray import Cluster
+
 Warn = Callable[[str], None]
 Make = Callable[..., None]
 """Makes the runs that are left of some plans."""
@@ -52,7 +55,7 @@ def compare(
     length: bool | None = None,
     treatment: Sequence[str] = (),
     workers: int | str = AUTO,
-    engine: str | None = None,
+    engine: "str | Cluster | None" = None,
     device: str = "cpu",
     out: str | Path | None = None,
     progress: Progress | None = None,
@@ -89,7 +92,8 @@ def compare(
             curve, or never. By default a coarse one where ``methods`` are compared and one of them is better or worse.
         treatment: config keys that are compared as regulators are.
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
-        engine: ``pool`` (processes, the default), ``serial`` (everything in this one) or ``ray``.
+        engine: ``pool`` (processes, the default), ``serial`` (everything in this one), ``ray``, or an
+            `ecgr.simulation.engines.ray.Cluster`.
         device: where to compute.
         out: where runs and results lie; ``runs/compare-NAME`` by default. What is finished there is not run again.
             For finished runs: where the results go, by default into their directory, or nowhere if there are several.

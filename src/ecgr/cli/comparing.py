@@ -8,15 +8,19 @@ import typer
 from ecgr.cli.console import complain, out
 from ecgr.cli.estimating import list_plans
 from ecgr.cli.options import (
+    CpusPerWorker,
     Device,
     DryRun,
     EngineName,
     ExperimentName,
+    GpusPerWorker,
     Json,
     Out,
+    RayAddress,
     Set,
     Treatment,
     Workers,
+    chosen_engine,
     overrides,
     parse_value,
 )
@@ -63,6 +67,9 @@ def compare_command(
     out_dir: Out = None,
     workers: Workers = "auto",
     engine: EngineName = None,
+    ray_address: RayAddress = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
     device: Device = "cpu",
     as_json: Json = False,
     dry_run: DryRun = False,
@@ -85,6 +92,7 @@ def compare_command(
         "treatment": treatment or (),
         "out": out_dir,
     }
+    chosen = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     source = task_or_name(experiment)
     if dry_run:
         planned = plan_comparison(source, baseline, **asked)
@@ -102,7 +110,7 @@ def compare_command(
         **asked,
         length=length,
         workers=workers,
-        engine=engine,
+        engine=chosen,
         device=device,
         progress=sweep_progress,
         warn=complain,

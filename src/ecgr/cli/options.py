@@ -2,12 +2,15 @@
 
 import tomllib
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ecgr.errors import ConfigError
 from ecgr.experiment.presets import presets
+
+if TYPE_CHECKING:
+    from ecgr.simulation.engines.ray import Cluster
 
 
 def preset_names(incomplete: str) -> list[str]:
@@ -32,7 +35,22 @@ Workers = Annotated[
     str, typer.Option("--workers", metavar="N", help="Processes, or auto: as many as there are cores. Same results.")
 ]
 EngineName = Annotated[
-    str | None, typer.Option("--engine", help="What does the work: serial, pool. By default serial for one worker.")
+    str | None,
+    typer.Option("--engine", help="What does the work: serial, pool, ray. By default serial for one worker."),
+]
+RayAddress = Annotated[
+    str | None,
+    typer.Option(
+        "--ray-address",
+        metavar="HOST:PORT",
+        help="With --engine ray: a cluster that runs already, by default that in RAY_ADDRESS, or one on this machine.",
+    ),
+]
+CpusPerWorker = Annotated[
+    float | None, typer.Option("--cpus-per-worker", metavar="N", help="With --engine ray: 1 by default.")
+]
+GpusPerWorker = Annotated[
+    float | None, typer.Option("--gpus-per-worker", metavar="N", help="With --engine ray: e.g. 0.25; none by default.")
 ]
 Device = Annotated[str, typer.Option("--device", help="Where to compute.")]
 Treatment = Annotated[
@@ -41,6 +59,21 @@ Treatment = Annotated[
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+def chosen_engine(
+    name: str | None, address: str | None, cpus: float | None, gpus: float | None
+) -> "str | Cluster | None":
+    """The engine that the options mean; those of a cluster are refused where there is none."""
+    if name == "ray":
+        from ecgr.simulation.engines.ray import Cluster  # loads torch
+
+        return Cluster(address, cpus=1.0 if cpus is None else cpus, gpus=0.0 if gpus is None else gpus)
+    given = {"--ray-address": address, "--cpus-per-worker": cpus, "--gpus-per-worker": gpus}
+    for option, value in given.items():
+        if value is not None:
+            raise ConfigError(f"{option}: is for a Ray cluster; add --engine ray, or leave it out")
+    return name
 
 
 def overrides(assignments: list[str] | None) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Progress of one run and of many: a bar on a terminal, a plain line a round or a run elsewhere."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from statistics import fmean
 from types import TracebackType
@@ -68,15 +68,15 @@ class RoundProgress:
 
 
 @contextmanager
-def sweep_progress(plans: Sequence[Planned]) -> Iterator[Callable[[Planned], None] | None]:
-    """Show the runs under way: live on a terminal, a line for each that ended elsewhere."""
+def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
+    """Show the runs under way: live on a terminal, a line for each that ended or began again elsewhere."""
     display = SweepDisplay(plans)
     with resumable(lambda: _kept_runs(plans)):
         if err.is_terminal:
             with Live(display, console=err, refresh_per_second=2, transient=True):
-                yield None
+                yield display
         else:
-            yield display.line
+            yield display
 
 
 def _kept_runs(plans: Sequence[Planned]) -> str:
@@ -95,6 +95,9 @@ class SweepDisplay:
         self._began = time.monotonic()
         self._done_before = sum(planned.rounds_done for planned in plans)
         self._ends: dict[str, tuple[str, str, float | None, Quantity]] = {}
+        self._begun: set[str] = set()
+        self._failed: set[str] = set()
+        self._again: set[str] = set()
 
     def __rich__(self) -> Table:
         rounds = sum(planned.experiment.federation.rounds for planned in self._plans)
@@ -102,9 +105,15 @@ class SweepDisplay:
         finished = [planned for planned in self._plans if planned.finished]
         row = Table.grid(padding=(0, 2))
         bar = ProgressBar(rounds, done, width=30)
-        count = f"{len(finished)}/{len(self._plans)} runs"
+        count = f"{len(finished)}/{len(self._plans)} runs{self._states()}"
         row.add_row(bar, count, self._left(done, rounds), Text(self._best(finished)))
         return row
+
+    def _states(self) -> str:
+        """How many are under way, failed, and had to begin again."""
+        under_way = self._begun - {planned.name for planned in self._plans if planned.finished}
+        states = {"under way": under_way, "failed": self._failed, "begun again": self._again}
+        return "".join(f", {len(names)} {state}" for state, names in states.items() if names)
 
     def _left(self, done: int, rounds: int) -> str:
         """The time that is left, if it goes on as it went."""
@@ -134,7 +143,20 @@ class SweepDisplay:
         method, metric = names[best]
         return f"best so far: {method}, {metric.level(fmean(arms[best]))}, mean of {len(arms[best])}"
 
-    def line(self, planned: Planned) -> None:
-        """One line for a run that ended, where there is no terminal."""
-        state = "finished" if planned.finished else "failed"
-        err.print(f"{planned.name}: {state} after {planned.rounds_done} rounds", markup=False, soft_wrap=True)
+    def begun(self, planned: Planned, attempt: int) -> None:
+        """A run was handed to a worker; one line where it is not the first, which died, and there is no terminal."""
+        self._begun.add(planned.name)
+        if attempt > 1:
+            self._again.add(planned.name)
+            self._line(planned, "its worker died; begun again")
+
+    def ended(self, planned: Planned) -> None:
+        """A run is finished or has failed; one line where there is no terminal."""
+        self._begun.discard(planned.name)
+        if not planned.finished:
+            self._failed.add(planned.name)
+        self._line(planned, "finished" if planned.finished else "failed")
+
+    def _line(self, planned: Planned, what: str) -> None:
+        if not err.is_terminal:
+            err.print(f"{planned.name}: {what} after {planned.rounds_done} rounds", markup=False, soft_wrap=True)

@@ -8,7 +8,20 @@ import typer
 
 from ecgr.cli.console import complain, out, print_json, scores, summary
 from ecgr.cli.interrupts import resumable, this_command
-from ecgr.cli.options import Device, EngineName, ExperimentName, Json, Out, Set, Workers, overrides
+from ecgr.cli.options import (
+    CpusPerWorker,
+    Device,
+    EngineName,
+    ExperimentName,
+    GpusPerWorker,
+    Json,
+    Out,
+    RayAddress,
+    Set,
+    Workers,
+    chosen_engine,
+    overrides,
+)
 from ecgr.cli.progress import RoundProgress
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import load
@@ -24,6 +37,9 @@ def run_command(
     out_dir: Out = None,
     workers: Workers = "auto",
     engine: EngineName = None,
+    ray_address: RayAddress = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
     device: Device = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start it.")] = False,
     log: Annotated[str | None, typer.Option("--log", help="Also write for a tracker: tensorboard.")] = None,
@@ -32,6 +48,7 @@ def run_command(
     """Run one experiment."""
     from ecgr.runs.runner import run  # a wrong config is answered before anything heavy is imported
 
+    work = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     chosen = load(task_or_name(experiment), overrides(settings))
     directory = out_dir or Path("runs") / (chosen.run.name or "run")
     with RoundProgress(chosen.run.name or "run", chosen.federation.rounds) as progress:
@@ -46,7 +63,7 @@ def run_command(
                 chosen,
                 directory,
                 workers=workers,
-                engine=engine,
+                engine=work,
                 device=device,
                 resume=resume,
                 watch=watch,

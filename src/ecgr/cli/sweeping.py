@@ -7,7 +7,19 @@ import typer
 
 from ecgr.cli.console import out
 from ecgr.cli.estimating import list_plans
-from ecgr.cli.options import Device, DryRun, EngineName, Out, Set, Workers, overrides
+from ecgr.cli.options import (
+    CpusPerWorker,
+    Device,
+    DryRun,
+    EngineName,
+    GpusPerWorker,
+    Out,
+    RayAddress,
+    Set,
+    Workers,
+    chosen_engine,
+    overrides,
+)
 from ecgr.cli.progress import sweep_progress
 from ecgr.experiment.config import read
 from ecgr.runs.sweep import grid, plan, run_all
@@ -20,15 +32,19 @@ def sweep_command(
     out_dir: Out = None,
     workers: Workers = "auto",
     engine: EngineName = None,
+    ray_address: RayAddress = None,
+    cpus_per_worker: CpusPerWorker = None,
+    gpus_per_worker: GpusPerWorker = None,
     device: Device = "cpu",
     dry_run: DryRun = False,
 ) -> None:
     """Run a grid of experiments; finished runs are skipped, partial ones go on."""
+    chosen = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     experiments = list(grid(file, overrides(settings)))
     directory = out_dir or Path("runs") / str(read(file)["run"]["name"])
     plans = plan(experiments, directory)
     if dry_run:
         list_plans(plans, worker_count(workers))
         return
-    run_all(plans, workers=workers, engine=engine, device=device, progress=sweep_progress)
+    run_all(plans, workers=workers, engine=chosen, device=device, progress=sweep_progress)
     out.print(f"{len(plans)} runs finished; {directory}", markup=False, soft_wrap=True)

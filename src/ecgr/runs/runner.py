@@ -21,12 +21,13 @@ from ecgr.experiment.methods import Method
 from ecgr.experiment.objects import description
 from ecgr.runs.origin import commit
 from ecgr.runs.record import RunRecord, RunWriter
-from ecgr.runs.workers import worker_count
+from ecgr.runs.workers import asked_workers, worker_count
 from ecgr.tasks.losses import LOSSES, flatness_note
 from ecgr.tasks.metrics import METRICS, describe
 from ecgr.tasks.task import Task
 
 if TYPE_CHECKING:
+    from ecgr.simulation.engines.ray import Cluster
     from ecgr.simulation.rounds import Outcome, Snapshot
     from ecgr.simulation.workspace import Problem
     from ecgr.tasks.data.dataset import Described
@@ -49,7 +50,7 @@ def run(
     lr: float | None = None,
     batch_size: int | None = None,
     workers: int | str = 1,
-    engine: str | None = None,
+    engine: "str | Cluster | None" = None,
     device: str = "cpu",
     resume: bool = False,
     apart: float = 0.0,
@@ -66,7 +67,8 @@ def run(
         lr: the same as ``optimizer.lr``.
         batch_size: the same as ``federation.batch_size``.
         workers: processes that train clients, or ``auto``: one a core; the results do not depend on it.
-        engine: ``serial`` (everything in this process) or ``pool``; by default serial for one worker.
+        engine: ``serial`` (everything in this process), ``pool``, ``ray``, or an
+            `ecgr.simulation.engines.ray.Cluster`; by default serial for one worker.
         device: where to compute.
         resume: go on with the interrupted run in ``out``, or start it; a finished one is returned as it is.
         apart: seconds between checkpoints at least; what a crash may cost.
@@ -84,9 +86,10 @@ def run(
     # Everything that can be wrong with the data or the partition is found before anything is written.
     dataset = experiment.source.load()
     from ecgr.simulation.client import check_store  # loads torch
-    from ecgr.simulation.engines import ready_engine  # loads torch
+    from ecgr.simulation.engines import engine_kind, ready_engine  # loads torch
     from ecgr.simulation.prepare import prepare  # loads torch
 
+    kind = engine_kind(engine, count)
     problem, data = prepare(experiment, dataset, device), dataset.provenance
     natural = natural_note(experiment, dataset)
     del dataset  # where workers share the images, this process keeps no copy of its own
@@ -96,7 +99,7 @@ def run(
     if hasattr(problem.loss, "for_client") and (flat := flatness_note(problem.loss, problem.class_counts)):
         (warn or _ignore)(f"note: {flat}")
 
-    open_engine = ready_engine(problem, count, engine)
+    open_engine = ready_engine(problem, asked_workers(workers, kind.beyond), kind)
 
     def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
         from ecgr.simulation.rounds import simulate  # loads torch

@@ -10,15 +10,19 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ecgr.errors import ConfigError, EcgrError, with_code
 from ecgr.experiment.choices import override
 from ecgr.experiment.config import Experiment, read
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
-from ecgr.runs.workers import worker_count
+from ecgr.runs.workers import asked_workers, worker_count
 from ecgr.tasks.task import Task, TaskIdentity
+
+if TYPE_CHECKING:
+    from ecgr.runs.runner import Watch
+    from ecgr.simulation.engines.ray import Cluster
 
 CHECKPOINTS_APART = 5.0
 """Seconds: the most that a crash costs a run of many; writing one after each of its short rounds would cost more."""
@@ -48,9 +52,20 @@ class Planned:
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-Done = Callable[[Planned], None]
-Progress = Callable[[Sequence[Planned]], AbstractContextManager[Done | None]]
-"""Shows what runs: given the plans, a context around them that may want to hear of each that ended."""
+class Listener(Protocol):
+    """Hears what becomes of the runs."""
+
+    def begun(self, planned: Planned, attempt: int) -> None:
+        """A run was handed to a worker, for the first time or again."""
+        ...
+
+    def ended(self, planned: Planned) -> None:
+        """A run is finished or has failed."""
+        ...
+
+
+Progress = Callable[[Sequence[Planned]], AbstractContextManager[Listener]]
+"""Shows what runs: given the plans, a context around them with somebody who listens."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +116,13 @@ class RunJob:
         """Rounds left: long runs start first."""
         return self.planned.experiment.federation.rounds - self.planned.rounds_done
 
-    def run(self, workspace: Tasks) -> Failure | None:
+    def run(
+        self, workspace: Tasks, watch: "Watch | None" = None, apart: float = CHECKPOINTS_APART
+    ) -> Failure | None:
         """Run or resume it; a known error is an answer, not an exception."""
         experiment = workspace.brought_to(self.planned.experiment)
         try:
-            run(experiment, self.planned.directory, device=self.device, resume=True, apart=CHECKPOINTS_APART)
+            run(experiment, self.planned.directory, device=self.device, resume=True, apart=apart, watch=watch)
         except EcgrError as error:
             return Failure(self.planned.name, "; ".join(str(error).splitlines()), error.exit_code)
         return None
@@ -126,14 +143,14 @@ def run_all(
     plans: Sequence[Planned],
     *,
     workers: int | str = 1,
-    engine: str | None = None,
+    engine: "str | Cluster | None" = None,
     device: str = "cpu",
     progress: Progress | None = None,
     tolerated: Container[int] = (),
 ) -> None:
     """Make the runs that are left; one error with a line for each that failed, ``tolerated`` exit codes apart."""
-    with progress(plans) if progress else nullcontext() as done:
-        found = execute(plans, workers=workers, engine=engine, device=device, done=done)
+    with progress(plans) if progress else nullcontext() as listener:
+        found = execute(plans, workers=workers, engine=engine, device=device, listener=listener)
     failures = [failure for failure in found if failure.exit_code not in tolerated]
     if failures:
         lines = [f"{failure.name} failed: {failure.reason}" for failure in failures]
@@ -145,9 +162,9 @@ def execute(
     plans: Sequence[Planned],
     *,
     workers: int | str = 1,
-    engine: str | None = None,
+    engine: "str | Cluster | None" = None,
     device: str = "cpu",
-    done: Done | None = None,
+    listener: Listener | None = None,
 ) -> list[Failure]:
     """Do what is left of ``plans`` over ``workers`` processes; the failures, in order."""
     count = worker_count(workers)
@@ -156,22 +173,32 @@ def execute(
         _refuse_run_around(planned)
     if not left:
         return []
+    from ecgr.runs.away import seen_by_others  # loads torch
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.engines.pool import Lost  # loads torch
     from ecgr.simulation.portable import Parcel  # loads torch
 
     failures = []
     tasks, kind = Tasks.of(left), engine_kind(engine or "pool", count)
-    jobs = [RunJob(tasks.left_behind(planned), device) for planned in left]
+    own = [RunJob(tasks.left_behind(planned), device) for planned in left]
     open_tasks = Parcel.of("task", tasks).open if kind.elsewhere else lambda: tasks
-    with kind.open(open_tasks, min(count, len(left))) as chosen:
-        for planned, answer in zip(left, chosen.map(jobs), strict=True):
+    asked = asked_workers(workers, kind.beyond)
+
+    def begun(index: int, attempt: int) -> None:
+        if listener is not None:
+            listener.begun(left[index], attempt)
+
+    with (
+        seen_by_others(own) if kind.beyond else nullcontext(own) as jobs,
+        kind.open(open_tasks, None if asked is None else min(asked, len(left))) as chosen,
+    ):
+        for planned, answer in zip(left, chosen.map(jobs, begun), strict=True):
             if isinstance(answer, Lost):
                 failures.append(Failure(planned.name, answer.reason, exit_code=5))
             elif answer is not None:
                 failures.append(answer)
-            if done is not None:
-                done(planned)
+            if listener is not None:
+                listener.ended(planned)
     return failures
 
 

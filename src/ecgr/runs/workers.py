@@ -21,6 +21,11 @@ def worker_count(workers: int | str) -> int:
     return int(text)
 
 
+def asked_workers(workers: int | str, beyond: bool) -> int | None:
+    """So many; None, as many as there is room for, with ``auto`` where there may be more machines than this one."""
+    return None if beyond and workers == AUTO else worker_count(workers)
+
+
 def cores() -> int:
     """The cores that this process may use."""
     try:

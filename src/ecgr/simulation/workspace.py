@@ -76,12 +76,18 @@ class Portable:
     rest: bytes
 
     @classmethod
-    def of(cls, problem: Problem) -> "Portable":
-        """Move the arrays to shared memory, so that no process copies them."""
+    def of(cls, problem: Problem, *, beyond: bool = False) -> "Portable":
+        """Move the arrays to shared memory, so that no process copies them.
+
+        ``beyond`` this machine there is neither its memory nor its files: mapped arrays travel, too.
+        """
         parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
         train, test = parts.pop("train"), parts.pop("test")
-        for held in (train, test):
-            held.share()
+        if beyond:
+            train, test = train.open(), test.open()
+        else:
+            train.share()
+            test.share()
         for name, part in parts.items():
             pack_for_workers(name, part)
         return cls(train, test, pack(parts))

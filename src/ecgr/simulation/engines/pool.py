@@ -29,6 +29,9 @@ W = TypeVar("W")
 W_contra = TypeVar("W_contra", contravariant=True)
 ATTEMPTS = 2
 
+Begun = Callable[[int, int], None]
+"""Hears of each job that is handed out: its index, and the how many-th attempt it is."""
+
 
 class Job(Protocol[W_contra, R_co]):
     """A piece of work that any process with a workspace can do."""
@@ -86,15 +89,15 @@ class ProcessPool(Generic[W]):
         """The workers' process ids."""
         return [worker.process.pid for worker in self._workers]
 
-    def map(self, jobs: Sequence[Job[W, R]]) -> Iterator[R | Lost]:
+    def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
         """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
         self._workers += [self._start() for _ in range(self.workers - len(self._workers))]
         try:
-            yield from self._map(jobs)
+            yield from self._map(jobs, begun or ignore)
         finally:
             self._drop_busy()  # a job raised, or nobody reads on: late answers must not reach the next call
 
-    def _map(self, jobs: Sequence[Job[W, R]]) -> Iterator[R | Lost]:
+    def _map(self, jobs: Sequence[Job[W, R]], begun: Begun) -> Iterator[R | Lost]:
         waiting = sorted(range(len(jobs)), key=lambda index: (jobs[index].cost, -index))  # taken from the end
         attempts = [0] * len(jobs)
         results: dict[int, R | Lost] = {}
@@ -102,7 +105,9 @@ class ProcessPool(Generic[W]):
         while delivered < len(jobs):
             for worker in self._workers:
                 if worker.job is None and waiting:
-                    self._hand_out(worker, waiting.pop(), jobs, attempts)
+                    first = waiting.pop()
+                    self._hand_out(worker, first, jobs, attempts)
+                    begun(first, attempts[first])
             for worker in self._ready():
                 index = worker.job
                 assert index is not None
@@ -180,6 +185,10 @@ def _work(pipe: Connection, open_workspace: Callable[[], Any]) -> None:
             pipe.send_bytes(answer)
         except OSError:
             os._exit(0)
+
+
+def ignore(index: int, attempt: int) -> None:
+    """Nobody wants to hear of jobs that begin."""
 
 
 def packed_error(error: Exception) -> bytes:

@@ -1,0 +1,157 @@
+"""Runs on machines that may not see the folder they belong into.
+
+A machine that finds the token which was laid beside the runs sees the folder, and makes a run there. Any other is
+given the run's files, works in a folder of its own, and gives them back after about a minute of rounds; then it is
+given them again. Whoever dies, here or there, no more than such a piece is lost, and the folder here always holds a run
+that can be gone on with.
+"""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from secrets import token_hex
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from filelock import FileLock, Timeout
+
+from ecgr.errors import EnvironmentFault
+from ecgr.files import write_atomically
+from ecgr.runs.runner import OWN_FILES, Watch, locked
+from ecgr.runs.sweep import Failure, RunJob, Tasks
+from ecgr.simulation.engines.ray import Rest
+
+PIECE = 60.0
+"""Seconds after which a run's files come back."""
+
+LETTING_GO = 30.0
+"""Seconds to wait for a run that another process still holds."""
+
+Files = Mapping[str, bytes]
+
+
+class Pause(Exception):
+    """A piece is long enough."""
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a machine answers: ``unseen``, give me the files; or what it did, with the files where it worked on its own.
+
+    ``ended`` is whether there is nothing left to do.
+    """
+
+    unseen: bool = False
+    files: Files | None = None
+    ended: bool = True
+    failure: Failure | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class AwayJob:
+    """One run, in its own folder where that is seen, and in pieces elsewhere."""
+
+    job: RunJob
+    token: Path
+    seconds: float = PIECE
+    files: Files | None = None
+
+    @property
+    def cost(self) -> int:
+        """As of the run itself."""
+        return self.job.cost
+
+    def run(self, workspace: Tasks) -> Piece:
+        """Make the run or a piece of it."""
+        if self.token.exists():
+            wait_until_free(self.job.planned.directory)
+            return Piece(failure=self.job.run(workspace))
+        if self.files is None:
+            return Piece(unseen=True)
+        with TemporaryDirectory(prefix="ecgr-") as folder:
+            directory = Path(folder) / self.job.planned.name
+            write_files(directory, self.files)
+            planned = replace(self.job.planned, directory=directory)
+            watch = pause_after(self.seconds, planned.rounds_done, planned.experiment.run.checkpoint_every)
+            try:
+                failure = replace(self.job, planned=planned).run(workspace, watch)
+            except Pause:
+                return Piece(files=read_files(directory), ended=False)
+            return Piece(files=read_files(directory), failure=failure)
+
+    def received(self, answer: Piece) -> Rest | Failure | None:
+        """Keep what came back; what is left to do, or how the run ended."""
+        directory = self.job.planned.directory
+        if answer.unseen:
+            return Rest(replace(self, files=read_files(directory)))
+        if answer.files is not None:
+            with locked(directory):
+                write_files(directory, answer.files)
+        return answer.failure if answer.ended else Rest(replace(self, files=answer.files))
+
+
+@contextmanager
+def seen_by_others(jobs: Sequence[RunJob], seconds: float = PIECE) -> Iterator[list[AwayJob]]:
+    """The same runs for machines that may not see this one's folders; tokens lie beside the runs meanwhile."""
+    name = f".here-{token_hex(16)}"
+    folders = {job.planned.directory.resolve().parent for job in jobs}
+    try:
+        for folder in folders:
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / name).touch()
+    except OSError as error:
+        raise EnvironmentFault(f"cannot use {error.filename}: {error.strerror or error}") from None
+    try:
+        yield [_away(job, name, seconds) for job in jobs]
+    finally:
+        for folder in folders:
+            (folder / name).unlink(missing_ok=True)
+
+
+def _away(job: RunJob, token: str, seconds: float) -> AwayJob:
+    directory = job.planned.directory.resolve()  # another process need not be where this one is
+    return AwayJob(replace(job, planned=replace(job.planned, directory=directory)), directory.parent / token, seconds)
+
+
+def pause_after(seconds: float, rounds: int, every: int, clock: Callable[[], float] = time.monotonic) -> Watch:
+    """Raises `Pause` at the first checkpoint beyond ``rounds`` that comes after so long."""
+    began = clock()
+
+    def watch(row: Mapping[str, Any]) -> None:
+        if row["round"] > rounds and row["round"] % every == 0 and clock() - began >= seconds:
+            raise Pause
+
+    return watch
+
+
+def wait_until_free(directory: Path) -> None:
+    """Give a process that lost its machine a while to let go of the run."""
+    if (directory / ".lock").exists():
+        with suppress(Timeout, OSError), FileLock(directory / ".lock", timeout=LETTING_GO):
+            pass
+
+
+def read_files(directory: Path) -> dict[str, bytes]:
+    """The content of a run's files by their path in its folder."""
+    found = sorted(path for path in directory.rglob("*") if path.is_file() and path.name not in OWN_FILES)
+    return {path.relative_to(directory).as_posix(): path.read_bytes() for path in found}
+
+
+def write_files(directory: Path, files: Files) -> None:
+    """Make a run's folder hold these files; cut short at any moment, it still holds a run that can be gone on with."""
+    for name in sorted(files, key=_turn):
+        path = directory / name
+        if not (path.is_file() and path.read_bytes() == files[name]):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            write_atomically(path, files[name])
+    for name in read_files(directory):
+        if name not in files:
+            (directory / name).unlink()
+
+
+def _turn(name: str) -> tuple[int, str]:
+    """What makes a folder a run comes first; what says that something is whole comes after it."""
+    last = ("model.safetensors", 3), (".manifest", 2), ("run.json", 0)
+    return next((turn for end, turn in last if name.endswith(end)), 1), name

@@ -1,0 +1,246 @@
+"""Jobs on a Ray cluster: one actor a worker, each with a workspace of its own, to the same bits as the process pool.
+
+What a workspace is opened from goes into Ray's object store once; the actors of a node read its arrays from shared
+memory. A job whose actor dies, with its process, its node or for want of memory, is tried once more on another one and
+then given up as `Lost`. A worker that dies is replaced where the cluster has room for it; the others go on meanwhile.
+"""
+
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+
+import torch
+
+from ecgr.errors import EnvironmentFault
+from ecgr.simulation.engines.pool import ATTEMPTS, Begun, Job, Lost, answer_of, ignore, packed_error
+from ecgr.simulation.engines.ray.cluster import VERSIONS, Cluster, check_versions, connect, room
+from ecgr.simulation.portable import pack, pack_for_workers, unpack
+
+R = TypeVar("R")
+W = TypeVar("W")
+
+PATIENCE = 120.0
+"""Seconds to wait for a first worker before the cluster counts as too small."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is left to do after an answer that was not the last."""
+
+    job: Any
+
+
+@runtime_checkable
+class InPieces(Protocol):
+    """A job that answers more than once: whoever dies, no more than a piece of it is lost."""
+
+    def received(self, answer: Any) -> Any:
+        """Take an answer in, where the jobs come from: the `Rest`, or else the job's result."""
+        ...
+
+
+@dataclass(eq=False)
+class Worker:
+    """An actor and what it holds: the future of its start, then that of a job."""
+
+    actor: Any
+    future: Any
+    job: int | None = None
+    ready: bool = False
+
+
+@dataclass(eq=False)
+class RayPool(Generic[W]):
+    """Up to ``workers`` actors, each with a workspace of its own from ``open_workspace``; a context manager.
+
+    None are as many as the cluster has room for. They are started when there are jobs for them.
+    """
+
+    open_workspace: Callable[[], W]
+    workers: int | None
+    cluster: Cluster = field(default_factory=Cluster)
+    _workers: list[Worker] = field(default_factory=list)
+    _most: int = 0
+    _opener: Any = None
+    _started: bool = False
+    _failed_starts: int = 0
+
+    def __enter__(self) -> "RayPool[W]":
+        self._started = connect(self.cluster, self.workers)
+        import ray
+
+        try:
+            fit = room(self.cluster)
+            self._most = min(self.workers or fit, fit)
+            self._opener = ray.put(_Opener(self.open_workspace, Surroundings.here()))
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        import ray
+
+        for worker in self._workers:
+            _end(worker)
+        self._workers, self._opener = [], None
+        if self._started:
+            ray.shutdown()
+
+    def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
+        """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
+        self._workers += [self._start() for _ in range(min(self._most, len(jobs)) - len(self._workers))]
+        try:
+            yield from self._map(list(jobs), begun or ignore)
+        finally:
+            self._drop_busy()  # a job raised, or nobody reads on: late answers must not reach the next call
+
+    def _map(self, jobs: list[Any], begun: Begun) -> Iterator[Any]:
+        waiting = sorted(range(len(jobs)), key=lambda index: (jobs[index].cost, -index))  # taken from the end
+        attempts = [0] * len(jobs)
+        results: dict[int, Any] = {}
+        delivered = 0
+        while delivered < len(jobs):
+            for worker in self._workers:
+                if worker.ready and worker.job is None and waiting:
+                    worker.job = waiting.pop()
+                    attempts[worker.job] += 1
+                    begun(worker.job, attempts[worker.job])
+                    worker.future = worker.actor.run.remote(pack_for_workers("job", jobs[worker.job]))
+            for worker in self._answered():
+                index, worker.job = worker.job, None
+                content = self._answer(worker)
+                if index is None:
+                    continue  # it has started, or died while starting
+                if content is not None:
+                    answer, job = answer_of(content), jobs[index]
+                    answer = job.received(answer) if isinstance(job, InPieces) else answer
+                    if isinstance(answer, Rest):
+                        jobs[index], attempts[index] = answer.job, 0
+                        waiting.append(index)
+                    else:
+                        results[index] = answer
+                elif attempts[index] < ATTEMPTS:
+                    waiting.append(index)
+                else:
+                    results[index] = Lost(f"the actor that held it died, {ATTEMPTS} times")
+            while delivered in results:
+                yield results.pop(delivered)
+                delivered += 1
+
+    def _answered(self) -> list[Worker]:
+        """Workers that answered, started or died, once there is at least one."""
+        import ray
+
+        watched = {worker.future: worker for worker in self._workers if worker.job is not None or not worker.ready}
+        nobody = not any(worker.ready for worker in self._workers)
+        found, _ = ray.wait(list(watched), num_returns=1, timeout=PATIENCE if nobody else None)
+        if not found:
+            raise EnvironmentFault(
+                f"ray: no worker could be started within {PATIENCE:.0f} s; the cluster has no room for"
+                f" {self.cluster.cpus:g} CPUs and {self.cluster.gpus:g} GPUs a worker"
+            )
+        return [watched[future] for future in found]
+
+    def _answer(self, worker: Worker) -> bytes | None:
+        """What a worker answered; None if it died, and then another stands in its place."""
+        from ray import exceptions, get
+
+        deaths = exceptions.RayActorError, exceptions.OutOfMemoryError, exceptions.ObjectLostError
+        try:
+            answer = get(worker.future)
+        except deaths as error:
+            self._failed_starts = 0 if worker.ready else self._failed_starts + 1
+            if self._failed_starts >= ATTEMPTS * self._most:
+                reason = str(error).strip().splitlines()[-1].strip()
+                raise EnvironmentFault(f"ray: workers cannot start: {reason}") from None
+            self._replace(worker)
+            return None
+        if not worker.ready:
+            check_versions(answer)
+            worker.ready = True
+            return None
+        return bytes(answer)
+
+    def _drop_busy(self) -> None:
+        for worker in [worker for worker in self._workers if worker.job is not None]:
+            self._replace(worker)
+
+    def _replace(self, worker: Worker) -> None:
+        _end(worker)
+        self._workers[self._workers.index(worker)] = self._start()
+
+    def _start(self) -> Worker:
+        import ray
+
+        remote: Any = ray.remote(max_restarts=0, num_cpus=self.cluster.cpus, num_gpus=self.cluster.gpus)
+        actor = remote(_Actor).remote(self._opener)
+        return Worker(actor, actor.versions.remote())
+
+
+def _end(worker: Worker) -> None:
+    import ray
+
+    with suppress(Exception):  # an actor that is gone cannot be ended
+        ray.kill(worker.actor, no_restart=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a process of this machine would inherit, as far as another machine has it."""
+
+    folder: str
+    path: Sequence[str]
+    settings: Mapping[str, str]
+
+    @classmethod
+    def here(cls) -> "Surroundings":
+        """Those of this process."""
+        settings = {name: value for name, value in os.environ.items() if name.startswith("ECGR_")}
+        return cls(str(Path.cwd()), [entry for entry in sys.path if entry], settings)
+
+    def enter(self) -> None:
+        """Look for files, modules and data in the same places; what this machine sets itself goes first."""
+        with suppress(OSError):
+            os.chdir(self.folder)
+        sys.path += [entry for entry in self.path if entry not in sys.path]
+        for name, value in self.settings.items():
+            os.environ.setdefault(name, value)
+
+
+@dataclass(frozen=True, slots=True)
+class _Opener:
+    """What opens a workspace, as one value in the object store."""
+
+    open_workspace: Callable[[], Any]
+    surroundings: Surroundings
+
+
+class _Actor:
+    """A worker's life: open the workspace once, answer jobs."""
+
+    def __init__(self, opener: _Opener) -> None:
+        torch.set_num_threads(1)
+        opener.surroundings.enter()
+        self._opener = opener
+        self._workspace: Any = None
+
+    def versions(self) -> dict[str, str]:
+        """What runs here."""
+        return dict(VERSIONS)
+
+    def run(self, job: bytes) -> bytes:
+        """Do a job; an error of its own is an answer like any other."""
+        try:
+            if self._workspace is None:
+                self._workspace = self._opener.open_workspace()
+            return pack((True, unpack(job).run(self._workspace)))
+        except Exception as error:
+            return packed_error(error)
