@@ -1,8 +1,6 @@
 """Jobs on Ray: in order, survived, shared; on a cluster of this machine that ends with the test."""
 
 import os
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,11 +11,13 @@ import torch
 
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost
+from support.commands import ecgr
 from support.jobs import Dies, Fails, Log, Square, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
-from ecgr.simulation.engines.ray import Cluster, RayPool  # noqa: E402
+from ecgr.simulation.engines.ray import Cluster, RayPool, Rest  # noqa: E402
+from ecgr.simulation.engines.ray.cluster import VERSIONS, check_versions  # noqa: E402
 
 SMALL = Cluster(cpus=0.1)  # so that the pools of a test find room beside each other
 
@@ -107,7 +107,66 @@ def test_the_most_expensive_jobs_start_first(tmp_path: Path, pool: RayPool[dict[
     assert log.read_text().split() == ["1", "3", "0", "2"]
 
 
-def test_an_address_where_nobody_answers_is_one_clear_line() -> None:
-    script = "from ecgr.simulation.engines.ray import Cluster, connect; connect(Cluster(address='127.0.0.1:9'), 1)"
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, timeout=120)
-    assert "ray: cannot use the cluster at 127.0.0.1:9" in done.stderr
+def test_an_address_where_nobody_answers_is_one_clear_line(tmp_path: Path) -> None:
+    done = ecgr("list", RAY_ADDRESS="127.0.0.1:9")
+    assert done.returncode == 0  # where no cluster is asked for, none is looked for
+    done = ecgr("run", "quickstart", "--engine", "ray", "--out", tmp_path / "run", RAY_ADDRESS="127.0.0.1:9")
+    assert done.returncode == 5
+    assert done.stderr.splitlines() == [
+        "ecgr: ray: cannot use the cluster at 127.0.0.1:9: Connection refused; is its head node up?"
+    ]
+
+
+def test_another_version_on_a_node_is_one_clear_line() -> None:
+    check_versions(VERSIONS)
+    with pytest.raises(EnvironmentFault, match=r"a node has ecgr 0\.0 \(here .*\), Python None .*install the same"):
+        check_versions({"ecgr": "0.0", "torch": VERSIONS["torch"]})
+
+
+@dataclass(frozen=True)
+class CountsUp:
+    """A job in pieces: each answer is one more, and the last is the result."""
+
+    number: int
+    upto: int
+    cost: int = 1
+
+    def run(self, workspace: dict[str, int]) -> int:
+        return self.number + 1
+
+    def received(self, answer: int) -> Any:
+        return Rest(CountsUp(answer, self.upto)) if answer < self.upto else f"counted to {answer}"
+
+
+def test_a_job_in_pieces_goes_on_until_its_last_answer(pool: RayPool[dict[str, int]]) -> None:
+    begun: list[tuple[int, int]] = []
+    jobs: list[Any] = [CountsUp(0, 3), CountsUp(5, 6)]
+    assert list(pool.map(jobs, lambda index, attempt: begun.append((index, attempt)))) == [
+        "counted to 3",
+        "counted to 6",
+    ]
+    assert sorted(begun) == [(0, 1), (0, 1), (0, 1), (1, 1)]
+
+
+def test_want_of_memory_and_a_lost_answer_are_deaths_too(
+    pool: RayPool[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither can be had in a test: two answers are made errors as Ray would raise them."""
+    answers_of(pool, [Square(1), Square(1)])  # workers have started
+    errors = [ray.exceptions.OutOfMemoryError("memory"), ray.exceptions.ObjectLostError("0" * 56, None, "")]
+    get = ray.get
+
+    def failing(future: Any) -> Any:
+        if errors:
+            raise errors.pop()
+        return get(future)
+
+    monkeypatch.setattr(ray, "get", failing)
+    assert answers_of(pool, [Square(2), Square(3)]) == [4, 9]
+    assert errors == []
+
+
+def test_nothing_is_reported_to_anybody(pool: RayPool[dict[str, int]]) -> None:
+    from ray._common.usage.usage_lib import usage_stats_enabled
+
+    assert not usage_stats_enabled()

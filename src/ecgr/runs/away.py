@@ -7,7 +7,7 @@ that can be gone on with.
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -74,9 +74,11 @@ class AwayJob:
             directory = Path(folder) / self.job.planned.name
             write_files(directory, self.files)
             planned = replace(self.job.planned, directory=directory)
-            watch = pause_after(self.seconds, planned.rounds_done, planned.experiment.run.checkpoint_every)
+            done, total = planned.rounds_done, planned.experiment.federation.rounds
+            checkpoints = range(0, total, planned.experiment.run.checkpoint_every)
+            own = [number for number in checkpoints if number > done]
             try:
-                failure = replace(self.job, planned=planned).run(workspace, watch)
+                failure = replace(self.job, planned=planned).run(workspace, pause_after(self.seconds, own))
             except Pause:
                 return Piece(files=read_files(directory), ended=False)
             return Piece(files=read_files(directory), failure=failure)
@@ -115,12 +117,12 @@ def _away(job: RunJob, token: str, seconds: float) -> AwayJob:
     return AwayJob(replace(job, planned=replace(job.planned, directory=directory)), directory.parent / token, seconds)
 
 
-def pause_after(seconds: float, rounds: int, every: int, clock: Callable[[], float] = time.monotonic) -> Watch:
-    """Raises `Pause` at the first checkpoint beyond ``rounds`` that comes after so long."""
+def pause_after(seconds: float, rounds: Collection[int], clock: Callable[[], float] = time.monotonic) -> Watch:
+    """Raises `Pause` at the first of these rounds that comes after so long."""
     began = clock()
 
     def watch(row: Mapping[str, Any]) -> None:
-        if row["round"] > rounds and row["round"] % every == 0 and clock() - began >= seconds:
+        if row["round"] in rounds and clock() - began >= seconds:
             raise Pause
 
     return watch
