@@ -63,7 +63,7 @@ def test_nothing_else_imports_ray(tmp_path: Path, no_ray: str) -> None:
 @pytest.mark.parametrize(
     ("options", "code", "line"),
     [
-        ([], 5, "needs Ray, which is not installed; pip install 'ecgr[ray]'"),
+        ([], 5, "the engine ray needs packages of the extra 'ray': pip install"),
         (["--cpus-per-worker", "0"], 2, "--cpus-per-worker: 0 does not fit"),
     ],
 )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import psutil
+import psutil  # type: ignore[import-untyped]
 import pytest
 
 import ecgr

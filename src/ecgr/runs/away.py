@@ -20,7 +20,7 @@ from filelock import FileLock, Timeout
 from ecgr.errors import EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.runs.runner import OWN_FILES, Watch, locked
-from ecgr.runs.sweep import Failure, RunJob, Tasks
+from ecgr.runs.sweep import CHECKPOINTS_APART, Failure, RunJob, Tasks
 from ecgr.simulation.engines.ray import Rest
 
 PIECE = 60.0
@@ -78,7 +78,9 @@ class AwayJob:
             checkpoints = range(0, total, planned.experiment.run.checkpoint_every)
             own = [number for number in checkpoints if number > done]
             try:
-                failure = replace(self.job, planned=planned).run(workspace, pause_after(self.seconds, own))
+                # checkpoints are no further apart than pieces are long, so that each piece has one
+                apart = min(CHECKPOINTS_APART, self.seconds)
+                failure = replace(self.job, planned=planned).run(workspace, pause_after(self.seconds, own), apart)
             except Pause:
                 return Piece(files=read_files(directory), ended=False)
             return Piece(files=read_files(directory), failure=failure)

@@ -116,9 +116,7 @@ class RunJob:
         """Rounds left: long runs start first."""
         return self.planned.experiment.federation.rounds - self.planned.rounds_done
 
-    def run(
-        self, workspace: Tasks, watch: "Watch | None" = None, apart: float = CHECKPOINTS_APART
-    ) -> Failure | None:
+    def run(self, workspace: Tasks, watch: "Watch | None" = None, apart: float = CHECKPOINTS_APART) -> Failure | None:
         """Run or resume it; a known error is an answer, not an exception."""
         experiment = workspace.brought_to(self.planned.experiment)
         try:
