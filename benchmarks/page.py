@@ -19,6 +19,8 @@ HEADINGS = {
     " Datasets, images transformed one by one, a DataLoader in every call) and the engine is left at its defaults; the"
     " `tuned client` keeps its images in memory, normalised, and runs two at a time on one thread each.",
     "scale": "SCAFFOLD, with what clients remember on disk.",
+    "ray": "The engine for clusters on this one machine against the process pool, two workers each; and whether data"
+    " lie on a node once, in shared memory, or once for each actor.",
 }
 """By the first word of a row's name."""
 

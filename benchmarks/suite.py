@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from benchmarks import fidelity, flower_ray, memory, overhead, scale, selection, simulator
+from benchmarks import cluster, fidelity, flower_ray, memory, overhead, scale, selection, simulator
 from benchmarks.rows import ROOT, Row
 
 BENCHMARKS: Mapping[str, Callable[[bool], Iterator[Row]]] = {
@@ -20,6 +20,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], Iterator[Row]]] = {
     "simulator": simulator.rows,
     "scale": scale.rows,
     "flower": flower_ray.rows,
+    "ray": cluster.rows,
 }
 
 
