@@ -50,6 +50,7 @@ def test_curves_are_those_of_the_record(tmp_path: Path) -> None:
         assert run["loss"] == pytest.approx([row["loss"] for row in record.rounds], rel=1e-4)
 
 
+@pytest.mark.slow
 def test_forty_runs_of_a_hundred_rounds_and_ten_clients_stay_small(tmp_path: Path) -> None:
     for algorithm in ("fedavg", "fedprox", "fednova", "scaffold"):
         write_comparison_runs(

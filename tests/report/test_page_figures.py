@@ -35,6 +35,7 @@ def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
         assert path.read_bytes().startswith(start)
 
 
+@pytest.mark.slow
 def test_the_answer_comes_first_and_the_rest_on_request(tmp_path: Path) -> None:
     records = write_comparison_runs(tmp_path / "runs", seeds=2)
     few, everything = (figures_of(records, tmp_path / str(more), everything=more) for more in (False, True))
@@ -83,6 +84,7 @@ def test_an_ablation_has_a_panel_for_each_value(tmp_path: Path) -> None:
     assert all(len(ax.lines) == 2 for ax in figure.axes)
 
 
+@pytest.mark.slow
 def test_hostile_names_are_drawn_and_set_as_text(tmp_path: Path) -> None:
     odd = HOSTILE[-8:] + HOSTILE[22:24]
     for number, name in enumerate(odd):

@@ -245,6 +245,7 @@ def all_kinds(directory: Path) -> list[RunRecord]:
     return made
 
 
+@pytest.mark.slow
 def test_figures_drawn_from_the_file_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # a fraction of the time, the same question
     monkeypatch.setattr("ecgr.report.figures.write.WIDTHS", {"one-column": 3.35})
