@@ -92,6 +92,7 @@ def test_mu_is_the_gradient_of_the_mean_loss() -> None:
     assert cosine(total.double(), expected.double()) > 1 - 1e-9
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["fedavg", "scaffold"])
 def test_diagnostics_change_no_result(algorithm: str, tmp_path: Path) -> None:
     rows = []

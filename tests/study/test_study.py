@@ -182,6 +182,7 @@ def test_the_collapse_was_looked_at_with_both_treatments_of_the_buffers(study: S
     assert [settings(group) for group in (where, elsewhere, usual)] == [settings(group) for group in averaged]
 
 
+@pytest.mark.slow
 def test_the_page_can_be_made_again_from_the_data_alone(tmp_path: Path) -> None:
     results, readme = tmp_path / "results", tmp_path / "README.md"
     copytree(DATA, results / "data")
