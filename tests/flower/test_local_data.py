@@ -4,7 +4,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
@@ -16,32 +15,12 @@ from ecgr.flower.apps.enrolment import Enrolment, check_agreement
 from ecgr.flower.apps.memory import Ticks
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
-
-HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
-SIZES = (60, 44, 31, 52)
-
-
-def write_hospital(path: Path, rng: np.random.Generator, patients: int) -> None:
-    """Patients like those of the real files: numbers, categories, a diagnosis that follows from them, some unknown."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = [",".join(f"X{n}" for n in range(1, 15))]
-    for _ in range(patients):
-        age, rate, pain = rng.integers(30, 75), rng.integers(90, 190), rng.integers(1, 5)
-        ill = int(age / 10 + pain - rate / 40 + rng.normal() > 4)
-        row: list[Any] = [age, rng.integers(0, 2), pain, rng.integers(95, 180), rng.integers(130, 400)]
-        row += [rng.integers(0, 2), rng.integers(0, 3), rate, rng.integers(0, 2), round(float(rng.uniform(0, 4)), 1)]
-        row += [rng.integers(1, 4), rng.choice(["0", "1", "?"]), rng.choice([3, 6, 7]), ill]
-        lines.append(",".join(map(str, row)))
-    path.write_text("\n".join(lines) + "\n")
+from support.hospitals import HOSPITALS, write_hospitals
 
 
 @pytest.fixture
 def folders(tmp_path: Path) -> Path:
-    """``all/`` with four files, and a folder for each site with one."""
-    for name, size, seed in zip(HOSPITALS, SIZES, range(4), strict=True):
-        for place in ("all", name):
-            file = tmp_path / place / "heart-disease" / f"processed.{name}.data"
-            write_hospital(file, np.random.default_rng(seed), size)
+    write_hospitals(tmp_path)
     return tmp_path
 
 
@@ -61,7 +40,11 @@ def experiment(algorithm: str, regulator: str) -> Experiment:
 
 def nodes(folders: Path) -> list[dict[str, Any]]:
     return [
-        {"partition-id": client, "data-root": str(folders / name), "state-dir": str(folders / "states" / name)}
+        {
+            "partition-id": client,
+            "data-root": str(folders / "sites" / name),
+            "state-dir": str(folders / "states" / name),
+        }
         for client, name in enumerate(HOSPITALS)
     ]
 

@@ -14,6 +14,7 @@ from safetensors.torch import load_file
 from ecgr.experiment.config import load
 from ecgr.runs.record import RunRecord
 from support.commands import ECGR, ecgr, environment, rows_without_times
+from support.hospitals import write_hospitals
 from support.problems import same_bits
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
@@ -137,6 +138,23 @@ def test_a_federation_gives_the_weights_of_a_run_and_leaves_no_process(
     assert weights[0] == weights[1]
     assert rows_without_times(tmp_path / "run") == rows_without_times(tmp_path / "simulated")
     assert not (tmp_path / "run" / ".federation").exists()
+
+
+@pytest.mark.soak
+def test_sites_with_data_of_their_own_gives_the_weights_of_a_run_on_all_files(tmp_path: Path) -> None:
+    """Four SuperNodes over TLS, each with a folder that has its own hospital's file; the server has no data."""
+    write_hospitals(tmp_path)
+    sets = ["federation.rounds=2", "federation.batch_size=8", "partition.min_batches=1", "algorithm.name=scaffold"]
+    common = [part for setting in (*sets, "regulator.name=ecgr") for part in ("--set", setting)]
+    preset, out = "hospitals/heart_disease", tmp_path / "run"
+    sites = ["--sites", str(tmp_path / "sites"), "--keep"]
+    federated = ecgr("federate", "local", preset, *sites, *common, "--out", out, ECGR_DATA="/nowhere")
+    assert federated.returncode == 0, federated.stderr
+    assert not [path for path in out.rglob("*") if "processed" in path.name]
+    simulated = ecgr("run", preset, *common, "--out", tmp_path / "simulated", ECGR_DATA=str(tmp_path / "all"))
+    assert simulated.returncode == 0, simulated.stderr
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
+    assert weights[0] == weights[1]
 
 
 @pytest.mark.soak
