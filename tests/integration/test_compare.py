@@ -112,11 +112,11 @@ def test_bad_input_gives_one_line_and_writes_nothing(tmp_path: Path, arguments: 
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_state_that_the_same_command_continues(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command: list[str | Path] = ["compare", "quickstart", "--seeds", "0", "--out", out, "--workers", "2"]
-    command += ["--set", "federation.rounds=8", "--set", "partition.clients=3"]
+    command: list[str | Path] = ["compare", "quickstart", "--seeds", "1", "--out", out, "--workers", "2"]
+    command += ["--set", "federation.rounds=40", "--set", "partition.clients=3"]
     process = spawn(*command)
     try:
-        while process.poll() is None and not list(out.glob("runs/*/checkpoint/*.manifest")):
+        while process.poll() is None and not list(out.glob("runs/*/rounds.jsonl")):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=0.01)
         os.killpg(process.pid, signal.SIGINT)
