@@ -3,6 +3,7 @@
 import shutil
 import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -208,9 +209,11 @@ def test_the_files_of_init_start_a_superlink(tmp_path: Path) -> None:
     unit = (tmp_path / "plan" / "server" / "ecgr-superlink.service").read_text()
     assert "Restart=always" in unit
     assert "--host 127.0.0.1" in unit
-    command = next(line for line in unit.splitlines() if line.startswith("ExecStart=")).split("exec ")[1].rstrip("'")
+    line = next(line for line in unit.splitlines() if line.startswith("ExecStart="))
     (port,) = free_ports(1)
-    arguments = command.replace("--port 8000", f"--port {port}").split()
+    program, *rest = line.removeprefix("ExecStart=").replace("--port 8000", f"--port {port}").split()
+    assert program == "/opt/ecgr/bin/flower-superlink"
+    arguments = [str(Path(sys.executable).with_name("flower-superlink")), *rest]
     service = Service("superlink", arguments, environment(tmp_path), tmp_path / "log")
     try:
         service.start()

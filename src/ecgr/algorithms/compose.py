@@ -20,6 +20,7 @@ RULE = "rule/"
 class Composed:
     """A correction on the clients, a rule on the server.
 
+    >>> from ecgr.algorithms import FedAvg
     >>> compose(FedAvg(), Average(lr=1.5)).rule
     Average(lr=1.5)
     """
