@@ -1,4 +1,4 @@
-"""`ecgr demo`: the main job on a small real problem that comes with the package, in less than a minute."""
+"""`ecgr demo`: the main job on a small real problem that comes with the package."""
 
 from pathlib import Path
 from typing import Annotated
