@@ -26,7 +26,7 @@ $(LIGHT): pyproject.toml constraints.txt
 demo: $(LIGHT)  ## which method helps on a small real problem, and why? an answer, a picture, a page; about two minutes
 	@$(BIN)/ecgr demo
 
-quick: $(STAMP)  ## what a contributor runs after every change: no slow test, well under a minute
+quick: $(STAMP)  ## what a contributor runs after every change: no slow test
 	@$(BIN)/pytest --quiet --numprocesses 2 --dist worksteal -m 'not slow and not soak' tests
 
 test: $(STAMP)  ## the whole suite
