@@ -14,6 +14,7 @@ from ecgr.analysis.metrics import RunSummary
 from ecgr.analysis.summaries import to_json as summaries_json
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.files import write_atomically
+from ecgr.report.notebook import to_html
 from ecgr.report.page.html import write_report
 from ecgr.report.picture import Picture
 from ecgr.report.presentation import to_csv, to_table
@@ -24,9 +25,9 @@ from ecgr.runs.record import to_json
 WIDTH = 100
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Answer:
-    """What a comparison says: ``print`` gives its sentences and its table.
+    """What a comparison says: ``print`` gives its sentences and its table, a notebook shows it with pictures.
 
     ``runs`` is empty where the comparison was made of ``summaries`` alone; ``directory`` is where the files lie, None
     where none were written.
@@ -67,6 +68,13 @@ class Answer:
         return Group(
             Text(answer(self.comparison), "bold"), Picture(self.comparison), *sentences, to_table(self.comparison)
         )
+
+    def _repr_html_(self) -> str:
+        return to_html(self.comparison)
+
+    def __repr__(self) -> str:
+        found = ", ".join(f"{pair.method} {pair.verdict}" for pair in best_first(self.pairs))
+        return f"Answer({found or 'nothing compared'})"
 
     def __str__(self) -> str:
         text = StringIO()

@@ -1,7 +1,8 @@
 """The answer: a sentence for each method, best first, with a small picture of what it rests on.
 
-The picture is drawn here, as plain numbers for an SVG: a dot a seed, the interval, the mean, the strip in which a
-difference is of no practical interest. Pictures of one metric share their axis, and better is always to the right.
+The picture is worked out here, as plain numbers that `ecgr.report.page.dots` draws: a dot a seed, the interval, the
+mean, the strip in which a difference is of no practical interest. Pictures of one metric share their axis, and better
+is always to the right.
 """
 
 import math
@@ -10,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ecgr.analysis.comparison import Cause, Comparison, Pair, Verdict
+from ecgr.report.page.dots import SIZE
 from ecgr.report.sentences import best_first, details, sentence
 
 MARKS: dict[Verdict, str] = {
@@ -26,8 +28,6 @@ CAUSES: dict[Cause, str] = {
     "step length": "by step length",
     "both": "by both",
 }
-SIZE = {"width": 340, "height": 62, "left": 14, "right": 326, "dots": 14, "bar": 30, "axis": 44}
-"""Of a picture; dots, bar and axis are heights from the top."""
 TICKS = 4
 """About as many marks on an axis."""
 

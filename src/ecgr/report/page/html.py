@@ -18,6 +18,7 @@ from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import Comparison
 from ecgr.errors import EnvironmentFault, missing_extra
 from ecgr.files import write_atomically
+from ecgr.report.page.dots import to_svg
 from ecgr.report.page.drawings import page_data
 from ecgr.report.page.text import page_text
 from ecgr.report.visible import visible
@@ -49,7 +50,7 @@ def render(runs: Sequence[Run], comparison: Comparison) -> str:
     except ImportError:
         raise missing_extra("the report", "report") from None
     data, text = page_content(runs, comparison)
-    # Only these files of the package and plotly's own are put on the page as they are.
+    # Only these files of the package, plotly's own and small pictures, which escape, are put on the page as they are.
     style, plotly = _static("report.css"), _seal(get_plotlyjs())
     script = "(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();\n"
     environment = Environment(
@@ -61,6 +62,7 @@ def render(runs: Sequence[Run], comparison: Comparison) -> str:
     )
     return environment.get_template("report.html.j2").render(
         text,
+        to_svg=lambda picture: Markup(to_svg(picture)),
         data=htmlsafe_json_dumps(data, separators=(",", ":"), sort_keys=False),
         drawn=data,
         policy=policy(scripts=[plotly, script], styles=[style, ""]),

@@ -11,7 +11,7 @@ from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import LEVEL, Comparison, Pair
 from ecgr.analysis.metrics import METRICS, PRIMARY, last5
 from ecgr.analysis.quantities import Quantity
-from ecgr.report.page.answers import SIZE, answers, verdict_class, verdict_text
+from ecgr.report.page.answers import answers, verdict_class, verdict_text
 from ecgr.report.page.cost import cost_table
 from ecgr.report.page.facts import config_texts, data_hashes, made_with, notes, rejections, run_table, varying_settings
 from ecgr.report.page.lengths import length_table
@@ -32,7 +32,6 @@ def page_text(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparis
         "facts": _facts(runs),
         "lead": answer(comparison) if compared and len(comparison.pairs) > 1 else "",
         "answers": answers(comparison),
-        "picture_size": SIZE,
         "instead": [] if compared else _instead(groups, comparison.baseline),
         "warnings": warnings(runs),
         "comparison": comparison_table(comparison),

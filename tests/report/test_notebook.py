@@ -1,0 +1,100 @@
+"""An answer in a notebook: the comparison's own table and pictures, and names that stay names."""
+
+import re
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+from xml.etree import ElementTree
+
+import pytest
+
+import ecgr
+from ecgr.analysis.comparison import Comparison
+from ecgr.report.notebook import to_html
+from ecgr.report.page.answers import answers
+from ecgr.report.page.dots import to_svg
+from ecgr.report.visible import visible
+from support.hostile import HOSTILE
+from support.runs import write_run
+
+ALLOWED = {
+    *("div", "p", "strong", "table", "caption", "thead", "tbody", "tr", "th", "td"),
+    *("svg", "rect", "line", "text", "circle", "title", "path"),
+}
+
+
+class Tags(HTMLParser):
+    """Every element that a browser would make, every attribute of it, and the text between."""
+
+    def __init__(self, html: str) -> None:
+        super().__init__(convert_charrefs=True)
+        self.names: list[str] = []
+        self.attributes: list[str] = []
+        self.texts: list[str] = []
+        self.feed(html)
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.attributes += [name for name, _ in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append(data)
+
+
+def answer_of(directory: Path, method: str = "ecgr", seeds: int = 7) -> ecgr.Answer:
+    for seed in range(seeds):
+        write_run(directory / f"n{seed}", regulator="none", seed=seed)
+        write_run(directory / f"e{seed}", regulator=method, seed=seed, gain=0.05)
+    return ecgr.compare([directory])
+
+
+def test_a_notebook_shows_the_sentence_the_table_and_a_picture_for_each_method(tmp_path: Path) -> None:
+    answer = answer_of(tmp_path)
+    html = answer._repr_html_()
+    told = Tags(html)
+    (pair,) = answer.pairs
+    assert told.names.count("svg") == told.names.count("tr") - 1 == 1
+    assert told.names.count("circle") == len(pair.seeds) == 7
+    for expected in (pair.method, pair.verdict, pair.metric.change(pair.primary.mean)):
+        assert expected in told.texts
+    assert set(told.names) <= ALLOWED
+    assert not {"class", "role"}.isdisjoint(told.attributes)
+
+
+def test_the_picture_is_well_formed_and_the_pages_own(tmp_path: Path) -> None:
+    answer = answer_of(tmp_path)
+    (card,) = answers(answer.comparison)
+    svg = to_svg(card["picture"])
+    drawing = ElementTree.fromstring(svg)
+    assert svg in answer._repr_html_()
+    assert svg in answer.report(tmp_path / "page.html").read_text()
+    (mean,) = drawing.findall("path")
+    assert mean.attrib["d"].startswith(f"M {card['picture']['mean']} ")
+    assert [circle.findtext("title") for circle in drawing.findall("circle")] == [
+        dot["text"] for dot in card["picture"]["dots"]
+    ]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_name_stays_a_name(tmp_path: Path, name: str) -> None:
+    told = Tags(answer_of(tmp_path, name, seeds=2)._repr_html_())
+    assert set(told.names) <= ALLOWED
+    assert not [attribute for attribute in told.attributes if attribute.startswith("on")]
+    assert re.search(re.escape(visible(name).strip()), " ".join(told.texts))
+
+
+def test_nothing_compared_is_said() -> None:
+    assert "Nothing" in to_html(Comparison(baseline="none", family=0, pairs=()))
+
+
+def test_it_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answer = answer_of(tmp_path)
+    for module in ("jinja2", "markupsafe", "plotly", "matplotlib"):
+        monkeypatch.setitem(sys.modules, module, None)
+    assert "<svg" in answer._repr_html_()
+
+
+def test_its_repr_is_a_line(tmp_path: Path) -> None:
+    answer = answer_of(tmp_path)
+    assert repr(answer) == f"Answer({answer.pairs[0].method} {answer.pairs[0].verdict})"
