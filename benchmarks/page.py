@@ -18,6 +18,7 @@ HEADINGS = {
     " Flower's simulation engine on the same work. There the client is that of Flower's own PyTorch template (Flower"
     " Datasets, images transformed one by one, a DataLoader in every call) and the engine is left at its defaults; the"
     " `tuned client` keeps its images in memory, normalised, and runs two at a time on one thread each.",
+    "precision": 'The paper\'s CNN trained with `run.precision = "bf16"`, whole rounds with regulation and evaluation.',
     "scale": "SCAFFOLD, with what clients remember on disk.",
     "ray": "The engine for clusters on this one machine against the process pool, two workers each; and whether data"
     " lie on a node once, in shared memory, or once for each actor.",

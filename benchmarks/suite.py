@@ -9,12 +9,13 @@ from typing import Any
 
 import torch
 
-from benchmarks import cluster, fidelity, flower_ray, memory, overhead, scale, selection, simulator
+from benchmarks import cluster, fidelity, flower_ray, memory, overhead, precision, scale, selection, simulator
 from benchmarks.rows import ROOT, Row
 
 BENCHMARKS: Mapping[str, Callable[[bool], Iterator[Row]]] = {
     "selection": selection.rows,
     "overhead": overhead.rows,
+    "precision": precision.rows,
     "memory": memory.rows,
     "fidelity": fidelity.rows,
     "simulator": simulator.rows,

@@ -90,6 +90,17 @@ def test_a_round_with_every_regulator_moves_the_model_and_stays_finite(name: str
 
 
 @every
+def test_a_round_in_bf16_gives_the_same_bits_twice_near_those_of_float32(name: str) -> None:
+    exact, once, again = (
+        play_round(chosen, SerialEngine(chosen), start(chosen)).snapshot.params - start(chosen).params
+        for chosen in (task(name, run={"precision": precision}) for precision in ("float32", "bf16", "bf16"))
+    )
+    assert same_bits(once, again)
+    assert once.dtype == torch.float32
+    assert torch.cosine_similarity(exact, once, dim=0) > 0.95
+
+
+@every
 @with_every_regulator
 def test_partial_participation_over_three_rounds(name: str, regulator: str) -> None:
     """Half of the clients take part; the others' states stay as they were, everything stays finite."""

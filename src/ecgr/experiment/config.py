@@ -30,8 +30,14 @@ from ecgr.experiment.optimizers import OPTIMIZERS, OptimizerFactory
 from ecgr.experiment.presets import as_name, read_file
 from ecgr.experiment.schedules import SCHEDULES, Schedule
 from ecgr.experiment.schema import parameters_of, validated
-from ecgr.experiment.sections import DataSettings, FederationSettings, ModelChoice, PartitionSettings, RunSettings
-from ecgr.files import to_toml
+from ecgr.experiment.sections import (
+    DataSettings,
+    FederationSettings,
+    ModelChoice,
+    PartitionSettings,
+    RunSettings,
+)
+from ecgr.files import LATER, to_toml
 from ecgr.tables import Table
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.losses import LOSSES, Loss, as_loss
@@ -182,6 +188,8 @@ class Experiment:
         """A short name for the whole config minus seed and run name: runs with the same key are repetitions."""
         config = self.to_dict()
         config["run"] = {k: v for k, v in config["run"].items() if k not in {"seed", "name"}}
+        for section, usual in LATER.items():
+            config[section] = {k: v for k, v in config[section].items() if k not in usual or v != usual[k]}
         return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 
 

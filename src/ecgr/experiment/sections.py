@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 else:
     StoreName = Literal[tuple(STORES)]
 
+Precision = Literal["float32", "bf16"]
 Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
 Seed = Annotated[int, Field(ge=0, lt=2**63)]
 RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
@@ -84,6 +85,7 @@ class RunSettings:
     step_control: Literal["none", "match_plain"] = "none"
     diagnostics: bool = False
     checkpoint_every: Count = 1
+    precision: Precision = "float32"
 
 
 @component

@@ -7,6 +7,7 @@ round costs beside its steps and shards is left out. An estimate is therefore a 
 
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from statistics import median
 
 from ecgr.experiment.config import Experiment
@@ -14,8 +15,9 @@ from ecgr.simulation.engines import one_thread
 from ecgr.simulation.evaluation import shards
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
-from ecgr.simulation.workspace import Workspace
+from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.data import Dataset
+from ecgr.tasks.partitioners import Partition
 
 Clock = Callable[[], float]
 
@@ -55,3 +57,34 @@ def calibrate(
             datasets[experiment.source] = experiment.source.load()
         measured[key] = seconds_per_round(experiment, datasets[experiment.source], clock)
     return measured
+
+
+def precision_note(problem: Problem, clock: Clock | None = None) -> str | None:
+    """What a step in ``run.precision`` takes here, compared with one in float32; None where it is float32."""
+    precision = problem.experiment.run.precision
+    if precision == "float32":
+        return None
+    ratio = precision_ratio(problem, clock or (time.process_time if problem.device == "cpu" else time.perf_counter))
+    slower = "; float32 is faster" if ratio > 1 else ""
+    return f"{precision}: a step takes {ratio:.2f} of float32's time here{slower}"
+
+
+def precision_ratio(problem: Problem, clock: Clock, *, seconds: float = 1.0, repeats: int = 5) -> float:
+    """The time of a client's first batch in ``run.precision``, divided by that in float32: the shortest of a few each.
+
+    No more are taken once ``seconds`` are over.
+    """
+    batch = max(problem.partition.clients, key=len)[: problem.experiment.federation.batch_size]
+    own = replace(problem, partition=Partition((batch,)), test_clients=None)
+    plain = replace(own.experiment, run=replace(own.experiment.run, precision="float32"))
+    spaces = [Workspace(own), Workspace(replace(own, experiment=plain))]
+    job = round_jobs(own, start(own))[0]
+    times: list[list[float]] = [[], []]
+    began = clock()
+    with one_thread():
+        while len(times[0]) < repeats and (not times[0] or clock() - began < seconds):
+            for space, own_times in zip(spaces, times, strict=True):
+                before = clock()
+                job.run(space)
+                own_times.append(clock() - before)
+    return min(times[0]) / min(times[1])

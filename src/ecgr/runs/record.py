@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.errors import DataError, IntegrityError
-from ecgr.files import append, flush, write_atomically
+from ecgr.files import LATER, append, flush, write_atomically
 from ecgr.simulation.kept import Kept, pack_kept, unpack_kept
 
 FORMAT = 1
@@ -69,9 +69,9 @@ class RunRecord:
 
     @property
     def config(self) -> dict[str, dict[str, Any]]:
-        """The run's whole config."""
+        """The run's whole config; keys that there were not yet when it was written have the value they had then."""
         config: dict[str, dict[str, Any]] = self.manifest["config"]
-        return config
+        return {section: {**LATER.get(section, {}), **values} for section, values in config.items()}
 
     @property
     def key(self) -> str:

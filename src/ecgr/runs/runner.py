@@ -85,6 +85,7 @@ def run(
     refuse_foreign(directory, resume)
     # Everything that can be wrong with the data or the partition is found before anything is written.
     dataset = experiment.source.load()
+    from ecgr.runs.calibration import precision_note  # loads torch
     from ecgr.simulation.client import check_store  # loads torch
     from ecgr.simulation.engines import engine_kind, ready_engine  # loads torch
     from ecgr.simulation.prepare import prepare  # loads torch
@@ -98,6 +99,8 @@ def run(
         (warn or _ignore)(f"note: {note}")
     if hasattr(problem.loss, "for_client") and (flat := flatness_note(problem.loss, problem.class_counts)):
         (warn or _ignore)(f"note: {flat}")
+    if warn is not None and (measured := precision_note(problem)):
+        warn(f"note: {measured}")
 
     open_engine = ready_engine(problem, asked_workers(workers, kind.beyond), kind)
 
@@ -227,7 +230,7 @@ def _finished(directory: Path, problem: "Problem", data: "Described") -> bool:
     record = RunRecord.open(directory)
     identity = identity_of(problem, data)
     before, rounds = record.config["federation"]["rounds"], problem.experiment.federation.rounds
-    manifest = record.manifest
+    manifest = {**record.manifest, "config": record.config}
     if rounds > before:
         _refuse_other_schedule(directory, problem.experiment, before)
         federation = {**record.config["federation"], "rounds": rounds}

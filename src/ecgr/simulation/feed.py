@@ -5,6 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ecgr.simulation.precision import PRECISIONS
 from ecgr.tasks.samples import map_arrays
 
 SAFE_IN_CHANNELS_LAST = (
@@ -17,12 +18,14 @@ class Feed:
     """Gives a model its inputs.
 
     Floats come in the model's precision and whole numbers as int64. With ``mean`` and ``std``, inputs are uint8 images,
-    normalised here by ``(x / 255 - mean) / std``, batch by batch.
+    normalised here by ``(x / 255 - mean) / std``, batch by batch. ``precision`` is that of the forward pass.
     """
 
-    def __init__(self, model: nn.Module, mean: tuple[float, ...], std: tuple[float, ...]) -> None:
+    def __init__(
+        self, model: nn.Module, mean: tuple[float, ...], std: tuple[float, ...], precision: str = "float32"
+    ) -> None:
         own = next(model.parameters())
-        self.model, self.device = model, own.device
+        self.device, self._forward = own.device, PRECISIONS[precision](model)
         self._dtype = own.dtype
         self._images = bool(mean)
         self._format = torch.contiguous_format
@@ -38,9 +41,9 @@ class Feed:
         """The model's outputs for some rows of ``inputs``: one array, a tuple or a dict of them."""
         given = map_arrays(lambda array: self._prepared(array[rows]), inputs)
         if isinstance(given, dict):
-            found = self.model(**given)
+            found = self._forward(**given)
         else:
-            found = self.model(*given) if isinstance(given, tuple) else self.model(given)
+            found = self._forward(*given) if isinstance(given, tuple) else self._forward(given)
         if not isinstance(found, Tensor):
             raise TypeError(f"it gives a {type(found).__name__}, not a tensor")
         return found

@@ -79,6 +79,8 @@ def _problem(
     metrics = tuple(as_metric(metric) for metric in experiment.data.metrics or dataset.metrics)
     train, test = Held.of(dataset.train), Held.of(dataset.test)
     outputs = _trial_outputs(model, dataset, test)
+    if experiment.run.precision != "float32":
+        _trial_outputs(deepcopy(model).to(_checked_device(device)), dataset, test, experiment.run.precision)
     _check_loss(loss, dataset, outputs)
     if whole:
         _check_metrics(metrics, dataset.test.targets, outputs)
@@ -122,14 +124,15 @@ def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
     return model
 
 
-def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held) -> Tensor:
+def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held, precision: str = "float32") -> Tensor:
     """What the model gives for the first two test samples."""
-    feed, rows = Feed(deepcopy(model).eval(), dataset.mean, dataset.std), slice(0, 2)
+    feed, rows = Feed(deepcopy(model).eval(), dataset.mean, dataset.std, precision), slice(0, 2)
     try:
         with torch.no_grad(), torch.random.fork_rng(devices=[]):
             outputs = feed.outputs(test.open().inputs, rows)
     except Exception as error:
-        raise ConfigError(f"model: {type(model).__name__} cannot take the test samples ({_line(error)})") from None
+        how = "" if precision == "float32" else f" in run.precision = {precision!r}"
+        raise ConfigError(f"model: {type(model).__name__} cannot take the test samples{how} ({_line(error)})") from None
     if outputs.ndim == 0 or len(outputs) != len(test.targets[rows]):
         raise ConfigError(
             f"model: {type(model).__name__} gives outputs of shape {tuple(outputs.shape)} for two samples;"

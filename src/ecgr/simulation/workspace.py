@@ -107,21 +107,29 @@ class Workspace:
         self.train, self.test = problem.train.open(), problem.test.open()
         self.model = deepcopy(problem.model).to(self.device)
         self.spec, self.buffers = problem.spec, problem.buffers
-        self._feed = Feed(self.model, problem.mean, problem.std)
+        self._feed = self._feed_of(self.model)
+        self._training_feed = self._feed_of(self.model, self.experiment.run.precision)
 
     def batch(self, samples: Held, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
         """The model's outputs for some rows, and their targets."""
         return self._feed.outputs(samples.inputs, rows), samples.targets[rows].to(self.device)
+
+    def training_batch(self, samples: Held, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """As `batch`, in the precision that clients train with."""
+        return self._training_feed.outputs(samples.inputs, rows), samples.targets[rows].to(self.device)
 
     def teacher(self, params: Tensor, buffers: Mapping[str, Tensor]) -> Callable[[Held, Tensor], Tensor]:
         """A model that is not trained, as a function of some rows of samples: what it gives for them."""
         model = deepcopy(self.model).eval()
         self.spec.write(params, model)
         write_buffers(buffers, model)
-        feed = Feed(model, self.problem.mean, self.problem.std)
+        feed = self._feed_of(model, self.experiment.run.precision)
 
         def outputs(samples: Held, rows: Tensor) -> Tensor:
             with torch.no_grad():
                 return feed.outputs(samples.inputs, rows)
 
         return outputs
+
+    def _feed_of(self, model: nn.Module, precision: str = "float32") -> Feed:
+        return Feed(model, self.problem.mean, self.problem.std, precision)

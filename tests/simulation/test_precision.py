@@ -1,0 +1,151 @@
+"""`run.precision`: products in bfloat16, everything that is kept in float32."""
+
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, get_args
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from ecgr.errors import ConfigError
+from ecgr.experiment.config import Experiment, load
+from ecgr.experiment.sections import Precision
+from ecgr.runs.calibration import precision_note
+from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import run
+from ecgr.simulation.client import train
+from ecgr.simulation.engines import SerialEngine, open_engine
+from ecgr.simulation.precision import PRECISIONS
+from ecgr.simulation.rounds import evaluate, play_round, round_jobs, start
+from ecgr.simulation.workspace import Problem, Workspace
+from support.problems import blobs, offer, problem, same_bits, small_net
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, net=small_net)
+
+
+def task(precision: str = "bf16", **sections: Any) -> Problem:
+    settings = {"model": {"name": "net"}, "run": {"precision": precision}, "federation": {"batch_size": 4}, **sections}
+    return problem(blobs(24), [range(12), range(12, 24)], **settings)
+
+
+def test_every_precision_that_a_config_may_name_is_there() -> None:
+    assert set(PRECISIONS) == set(get_args(Precision))
+
+
+def test_the_models_products_are_bfloat16_and_what_it_gives_is_float32() -> None:
+    model, seen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)), []
+    model[0].register_forward_hook(lambda module, given, found: seen.append(found.dtype))
+    outputs = PRECISIONS["bf16"](model)(torch.ones(1, 3))
+    assert seen == [torch.bfloat16]
+    assert outputs.dtype == torch.float32
+    outputs.sum().backward()
+    assert model[0].weight.grad is not None
+    assert model[0].weight.grad.dtype == torch.float32
+
+
+def test_a_clients_round_in_bf16_is_near_float32s_and_all_that_is_kept_is_float32() -> None:
+    updates: dict[str, Tensor] = {}
+    for precision in PRECISIONS:
+        chosen = task(precision)
+        workspace = Workspace(chosen)
+        trained = train(round_jobs(chosen, start(chosen))[0], workspace)
+        assert trained.recorder is not None
+        assert {p.dtype for p in workspace.model.parameters()} == {torch.float32}
+        updates[precision] = trained.recorder.plain
+    exact, rounded = updates["float32"], updates["bf16"]
+    assert rounded.dtype == torch.float32
+    assert not torch.equal(exact, rounded)
+    assert torch.cosine_similarity(exact, rounded, dim=0) > 0.99
+
+
+def test_a_model_is_scored_in_float32_whatever_it_was_trained_in() -> None:
+    scores = [evaluate(chosen, SerialEngine(chosen), start(chosen)) for chosen in map(task, PRECISIONS)]
+    assert scores[0].loss == scores[1].loss
+    assert scores[0].metrics == scores[1].metrics
+
+
+@pytest.mark.slow
+def test_serial_and_pooled_rounds_in_bf16_give_the_same_bits() -> None:
+    """With SCAFFOLD, whose state goes through workers, and a last batch of another size."""
+    chosen = problem(
+        blobs(30, side=28),
+        [range(13), range(13, 30)],
+        model={"name": "lenet"},
+        algorithm={"name": "scaffold"},
+        run={"precision": "bf16"},
+        federation={"batch_size": 4},
+    )
+    ends = []
+    for workers in (1, 2):
+        snapshot = start(chosen)
+        with open_engine(chosen, workers, "serial" if workers == 1 else "pool") as engine:
+            for _ in range(2):
+                snapshot = play_round(chosen, engine, snapshot).snapshot
+        ends.append(snapshot.params)
+    assert same_bits(*ends)
+
+
+@pytest.mark.slow
+def test_a_run_in_bf16_that_goes_on_ends_with_the_bits_of_one_that_did_not_stop(tmp_path: Path) -> None:
+    settings = {"data.fraction": 0.2, "partition.clients": 2, "run.precision": "bf16"}
+    whole = run("quickstart", tmp_path / "whole", settings=settings, rounds=2)
+    run("quickstart", tmp_path / "parts", settings=settings, rounds=1)
+    parts = run("quickstart", tmp_path / "parts", settings=settings, rounds=2, resume=True)
+    assert whole.config["run"]["precision"] == "bf16"
+    first, second = ((r.directory / "model.safetensors").read_bytes() for r in (whole, parts))
+    assert first == second
+
+
+def test_float32_leaves_the_key_that_a_config_had_before_there_was_a_choice() -> None:
+    config = load("quickstart").to_dict()
+    config["run"] = {k: v for k, v in config["run"].items() if k not in {"seed", "name", "precision"}}
+    before = sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+    assert load("quickstart").key() == before
+    assert load("quickstart", {"run.precision": "bf16"}).key() != before
+
+
+def test_a_record_from_before_there_was_a_choice_is_one_of_float32_and_goes_on(tmp_path: Path) -> None:
+    settings = {"data.fraction": 0.2, "partition.clients": 2}
+    run("quickstart", tmp_path, settings=settings, rounds=1)
+    manifest = json.loads((tmp_path / "run.json").read_text())
+    del manifest["config"]["run"]["precision"]
+    (tmp_path / "run.json").write_text(json.dumps(manifest))
+    assert RunRecord(tmp_path).config["run"]["precision"] == "float32"
+    assert run("quickstart", tmp_path, settings=settings, rounds=1, resume=True).finished
+    with pytest.raises(ConfigError, match=r"another run\.precision: 'float32', now 'bf16'"):
+        run("quickstart", tmp_path, settings={**settings, "run.precision": "bf16"}, rounds=1, resume=True)
+
+
+def test_an_unknown_precision_is_refused_with_those_there_are() -> None:
+    with pytest.raises(ConfigError, match=r"run\.precision: 'half' does not fit; give one of: float32, bf16"):
+        Experiment.from_dict({"run": {"precision": "half"}})
+
+
+def test_a_model_that_cannot_be_computed_in_bf16_is_refused_before_anything_is_trained(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Picky(nn.Linear):
+        def forward(self, given: Tensor) -> Tensor:
+            return torch.mv(super().forward(given), torch.ones(3))[:, None].expand(-1, 3)
+
+    offer(monkeypatch, picky=lambda *, channels, classes: nn.Sequential(nn.Flatten(), Picky(36, 3)))
+    with pytest.raises(ConfigError, match=r"cannot take the test samples in run\.precision = 'bf16' \(RuntimeError"):
+        task(model={"name": "picky"})
+
+
+@pytest.mark.parametrize(
+    ("float32", "said"),
+    [(4.0, "a step takes 0.50 of float32's time here"), (1.0, "a step takes 2.00 of float32's time here; float32 is")],
+)
+def test_the_note_says_what_a_step_takes_compared_with_float32(float32: float, said: str) -> None:
+    """By the clock, 2 s for the step in bf16 and so many for the one in float32; after a second no more are taken."""
+    clock = iter((0.0, 0.0, 2.0, 2.0, 2.0 + float32, 9.0))
+    note = precision_note(task(), lambda: next(clock))
+    assert note is not None
+    assert said in note
+    assert precision_note(task("float32")) is None
