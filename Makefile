@@ -5,7 +5,7 @@ STAMP := .venv/.installed
 LIGHT := .venv/.light
 export OMP_NUM_THREADS := 1
 
-.PHONY: help demo quick test check lint bench docs results soak clean
+.PHONY: help demo quick test check lint conformance bench docs results soak clean
 
 help:  ## show these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -39,6 +39,9 @@ lint: $(STAMP)  ## ruff, mypy strict, import-linter
 	@$(BIN)/lint-imports
 
 check: lint test  ## everything that has to be green
+
+conformance: $(STAMP)  ## every algorithm x server rule x regulator x loss: serial = resumed = pooled = federated
+	@$(BIN)/pytest --numprocesses 2 --dist worksteal -m product tests/conformance
 
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
 	@$(BIN)/ecgr bench

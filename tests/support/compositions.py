@@ -1,21 +1,16 @@
-"""Methods to try, made from the tables: every allowed pair of parts at least once, without the whole product.
-
-The product of algorithms, rules, regulators and losses has thousands of members and takes hours; what breaks breaks
-between two parts. Regulators are covered against every algorithm elsewhere, so here are two of them.
-"""
+"""Methods to try, made from the tables: the whole product of their entries, and few of it that cover every pair."""
 
 from collections.abc import Sequence
+from functools import cache
 from itertools import combinations, product
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.experiment.combinations import clash
 from ecgr.experiment.methods import parse_method
 from ecgr.tasks.losses import LOSSES
 
-CLASSIFICATION = [name for name in LOSSES if name not in {"bce", "mse"}]
 VARIANTS = ["scaffold(damping=0.5)", "scaffold(damping=0.5, units=gradient, control_rate=0.4)", "fedacg(mu=0)"]
-REGULATORS = ["none", "ecgr"]
 
 Parts = tuple[str, str, str, str]
 
@@ -26,34 +21,34 @@ def text_of(parts: Parts) -> str:
     return f"{algorithm}[{loss}]/{rule}+{regulator}"
 
 
-def allowed() -> list[Parts]:
-    """Every member of the product that the package does not refuse."""
-    found = []
-    for parts in product([*ALGORITHMS, *VARIANTS], SERVER_RULES, REGULATORS, CLASSIFICATION):
+@cache
+def pairs() -> tuple[list[tuple[str, str]], dict[tuple[str, str], str]]:
+    """Algorithms and server rules that go together, and those that do not, with the reason."""
+    together, apart = [], {}
+    for algorithm, rule in product([*ALGORITHMS, *VARIANTS], SERVER_RULES):
         try:
-            parse_method(text_of(parts))
-        except ConfigError:
-            continue
-        found.append(parts)
-    return found
+            parse_method(f"{algorithm}/{rule}")
+        except ConfigError as error:
+            apart[algorithm, rule] = str(error)
+        else:
+            together.append((algorithm, rule))
+    return together, apart
 
 
-def refused() -> list[tuple[str, str]]:
-    """Every algorithm and rule that do not go together."""
-    pairs = product(ALGORITHMS, SERVER_RULES)
-    return [(a, r) for a, r in pairs if clash(ALGORITHMS[a](), SERVER_RULES[r]()) is not None]
+def whole(algorithm: str, rule: str) -> list[str]:
+    """An algorithm and a rule with every regulator and every loss."""
+    return [text_of((algorithm, rule, regulator, loss)) for regulator, loss in product(REGULATORS, LOSSES)]
 
 
-def covering(candidates: Sequence[Parts], together: int) -> list[str]:
-    """Few of the candidates, in which every value (``together`` 1) or pair of values (2) of them occurs."""
+def covering(together: int, losses: Sequence[str] = tuple(LOSSES)) -> list[str]:
+    """Few methods, in which every value (``together`` 1) or allowed pair of values (2) of the tables occurs."""
 
-    def tuples(parts: Parts) -> set[tuple[tuple[int, str], ...]]:
-        return set(combinations(enumerate(parts), together))
-
-    missing = set().union(*map(tuples, candidates))
+    candidates: list[Parts] = [(*pair, *rest) for pair in pairs()[0] for rest in product(REGULATORS, losses)]
+    left = {parts: set(combinations(enumerate(parts), together)) for parts in candidates}
+    missing = set().union(*left.values())
     chosen = []
     while missing:
-        best = max(candidates, key=lambda parts: len(tuples(parts) & missing))
-        missing -= tuples(best)
+        best = max(left, key=lambda parts: len(left[parts] & missing))
+        missing -= left.pop(best)
         chosen.append(text_of(best))
     return chosen

@@ -1,0 +1,205 @@
+"""Every algorithm with every server rule, regulator and loss: the same bits whichever way its rounds are played.
+
+Generated from the tables; a new entry is tested by existing. In the suite all of the product is played in this process
+and goes through a checkpoint; few methods that hold every pair of parts are resumed, and played in a pool of processes
+and in a federation. `make conformance` plays all of the product in all of these ways.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.core.regulators import REGULATORS
+from ecgr.errors import ConfigError
+from ecgr.experiment.methods import Method, method_name, parse_method
+from ecgr.runs.checkpoint import load_checkpoint, save_checkpoint
+from ecgr.runs.record import Position
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.engines.pool import ProcessPool
+from ecgr.simulation.rounds import Snapshot, final_state, play_round, start
+from ecgr.simulation.workspace import Portable, Problem, Workspace
+from ecgr.tasks.losses import LOSSES
+from support.compositions import VARIANTS, covering, pairs, whole
+from support.tiny import PARTS, difference, tiny
+
+TOGETHER, APART = pairs()
+OF_TABLES = [pair for pair in TOGETHER if pair[0] not in VARIANTS]
+every_pair_of_tables = pytest.mark.parametrize("pair", OF_TABLES, ids="/".join)
+
+
+@pytest.fixture(autouse=True)
+def _no_waiting_for_the_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What survives a power loss is tested elsewhere."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
+
+
+def two_rounds(problem: Problem, engine: Any) -> tuple[Snapshot, Snapshot]:
+    """Where the first round leads, and the second."""
+    before = play_round(problem, engine, start(problem)).snapshot
+    return before, play_round(problem, engine, before).snapshot
+
+
+def serial(problem: Problem) -> tuple[Snapshot, Snapshot]:
+    """In this process, one client after the other."""
+    return two_rounds(problem, SerialEngine(problem))
+
+
+def restored(before: Snapshot, folder: Path) -> Snapshot:
+    """As it is read from a checkpoint."""
+    save_checkpoint(folder, before, Position(0, ""))
+    found = load_checkpoint(folder)
+    assert found is not None
+    return found.snapshot
+
+
+def resumed(problem: Problem, before: Snapshot, folder: Path) -> Snapshot:
+    """The second round from a checkpoint, in a fresh workspace."""
+    return play_round(problem, SerialEngine(problem), restored(before, folder)).snapshot
+
+
+@dataclass
+class Workspaces:
+    """What a worker of many problems keeps: the workspace of the last one."""
+
+    of_last: bytes = b""
+    last: Workspace | None = None
+
+    def of(self, problem: Portable) -> Workspace:
+        if self.last is None or self.of_last != problem.rest:
+            self.of_last, self.last = problem.rest, problem.open()
+        return self.last
+
+
+@dataclass(frozen=True)
+class JobOf:
+    """A job, and the problem that it is of."""
+
+    problem: Portable
+    job: Any
+
+    @property
+    def cost(self) -> int:
+        return int(self.job.cost)
+
+    def run(self, workspaces: Workspaces) -> Any:
+        return self.job.run(workspaces.of(self.problem))
+
+
+@dataclass(frozen=True)
+class Pooled:
+    """An engine for one problem in a pool for many: starting processes takes longer than the rounds."""
+
+    pool: ProcessPool[Workspaces]
+    problem: Portable
+
+    def map(self, jobs: Sequence[Any]) -> Iterator[Any]:
+        return self.pool.map([JobOf(self.problem, job) for job in jobs])
+
+
+def pooled(problem: Problem, pool: ProcessPool[Workspaces]) -> Snapshot:
+    """Clients and evaluation in other processes."""
+    return two_rounds(problem, Pooled(pool, Portable.of(problem)))[1]
+
+
+def federated(problem: Problem, folder: Path) -> Snapshot:
+    """A site for each client: messages as Flower's, through the guard; a client's state lies at its site."""
+    from ecgr.flower import Guard, MemoryGrid
+    from ecgr.flower.apps.federation import Federation
+    from ecgr.flower.apps.fleet import Fleet
+    from ecgr.flower.apps.site import Prepared, app_for
+
+    sites = [{"partition-id": client, "state-dir": str(folder / f"{client}")} for client in range(len(PARTS))]
+    grid = MemoryGrid(app_for(lambda site: Prepared(problem, {})), sites)
+    fleet = Fleet(grid, dict(enumerate(problem.partition.sizes())))
+    guard = Guard(norm_factor=1e9)  # of two clients one may well have moved much farther than the other
+    federation = Federation(problem, fleet, guard, run="run", flower_run=grid.run_id)
+    return federation.play_round(federation.play_round(start(problem)).snapshot).snapshot
+
+
+@pytest.fixture(scope="module")
+def pool() -> Iterator[ProcessPool[Workspaces]]:
+    with ProcessPool(Workspaces, workers=2) as pool:
+        yield pool
+
+
+@pytest.mark.slow
+@every_pair_of_tables
+def test_it_learns_stays_finite_and_its_checkpoint_holds_all_of_it(pair: tuple[str, str], tmp_path: Path) -> None:
+    for number, method in enumerate(whole(*pair)):
+        problem = tiny(method)
+        before, end = serial(problem)
+        tensors = [*final_state(problem, end).values(), *end.server.values()]
+        assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors), method
+        assert not torch.equal(final_state(problem, end)["0.weight"], final_state(problem, before)["0.weight"]), method
+        read = restored(before, tmp_path / str(number))
+        assert (read.rounds, difference(problem, before, read)) == (1, []), method
+
+
+@pytest.mark.slow
+def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(tmp_path: Path) -> None:
+    for number, method in enumerate(covering(together=2)):
+        problem = tiny(method)
+        before, end = serial(problem)
+        assert difference(problem, end, resumed(problem, before, tmp_path / str(number))) == [], method
+
+
+@pytest.mark.slow
+def test_a_pool_of_two_gives_the_bits_of_one_process(pool: ProcessPool[Workspaces]) -> None:
+    for method in covering(together=2):
+        problem = tiny(method)
+        assert difference(problem, serial(problem)[1], pooled(problem, pool)) == [], method
+
+
+@pytest.mark.slow
+def test_a_federation_gives_the_bits_of_one_process(tmp_path: Path) -> None:
+    pytest.importorskip("flwr", reason="the flower extra is not installed")
+    for number, method in enumerate(covering(together=2)):
+        problem = tiny(method)
+        found = federated(problem, tmp_path / str(number))
+        assert difference(problem, serial(problem)[1], found, clients=False) == [], method
+
+
+@pytest.mark.product
+@pytest.mark.slow
+@every_pair_of_tables
+def test_all_of_the_product_in_all_of_these_ways(
+    pair: tuple[str, str], pool: ProcessPool[Workspaces], tmp_path: Path
+) -> None:
+    pytest.importorskip("flwr", reason="the flower extra is not installed")
+    for number, method in enumerate(whole(*pair)):
+        problem, folder = tiny(method), tmp_path / str(number)
+        before, end = serial(problem)
+        assert difference(problem, end, resumed(problem, before, folder)) == [], method
+        assert difference(problem, end, pooled(problem, pool)) == [], method
+        assert difference(problem, end, federated(problem, folder), clients=False) == [], method
+
+
+@pytest.mark.parametrize(("algorithm", "rule"), APART, ids="/".join)
+def test_what_does_not_go_together_is_refused_by_name_with_a_reason(algorithm: str, rule: str) -> None:
+    name = algorithm.partition("(")[0]
+    assert name in APART[algorithm, rule]
+    assert "leave [server] at average" in APART[algorithm, rule]
+    entry, own = Method.of(algorithm).algorithm, SERVER_RULES[rule]()
+    for regulator, loss in product(REGULATORS.values(), LOSSES.values()):
+        with pytest.raises(ConfigError, match=rf"{name} (already is|takes the server's step itself)"):
+            Method(entry, own, regulator(), loss())
+
+
+def test_what_is_refused_is_what_has_a_server_step_of_its_own() -> None:
+    own = {"feddyn", "fedavgm", "fedadam", "fedyogi", "fedacg", "fedexp", "drift_correction"}
+    assert {algorithm for algorithm, _ in APART if algorithm in ALGORITHMS} == own
+
+
+def test_a_method_is_called_by_what_it_is() -> None:
+    for method in covering(together=2):
+        name = method_name(tiny(method).experiment.to_dict())
+        given = {(key, value) for key, value in parse_method(method).items() if key != "loss.name"}
+        assert parse_method(name).items() >= given
+        assert len(name) <= len(method)
