@@ -5,6 +5,7 @@
     python -m study                        rebuild docs/results/paper.md, its figures and README's summary from the data
     python -m study gather RUNS [COMMIT]   make those data from the sweeps' run directories
     python -m study figures RUNS [OUT]     findings.json of any runs, and the figures drawn from it
+    python -m study command PROBLEM        the command that runs a problem of the leaderboard
 """
 
 import sys
@@ -16,10 +17,12 @@ from study.data import DATA
 from study.document import rebuild
 from study.figure_findings import write_findings
 from study.gather import gather, head
+from study.problems import problem
 
 COMMANDS: Mapping[str, Callable[..., object]] = {
     "": rebuild,
     "gather": lambda runs, commit=None: gather(Path(runs), DATA, commit or head()),
+    "command": lambda name: sys.stdout.write(f"{problem(name).command}\n"),
     "figures": lambda runs, out=None: write_findings(Path(runs), Path(out or f"{runs}/figures")),
 }
 
