@@ -3,13 +3,13 @@
 import shlex
 
 import pytest
+from study.problems import PROBLEMS, problem
 
 from ecgr.cli.comparing import grid_of
 from ecgr.cli.options import overrides
 from ecgr.errors import ConfigError
 from ecgr.experiment.methods import split_methods
 from ecgr.runs.plan import plan_comparison, trials
-from study.problems import PROBLEMS, problem
 
 
 @pytest.mark.parametrize("name", PROBLEMS)
