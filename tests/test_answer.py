@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from html import unescape
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.report.sentences import sentence
 from ecgr.runs.paired import seed_list
 from ecgr.runs.record import RunRecord
+from support.quick import quick_where
 from support.runs import write_run
 
 LONGER, USUAL = {"algorithm": {"server_lr": 1.05}}, {"algorithm": {"server_lr": 1.0}}
@@ -40,8 +42,10 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("treatment", [(), (KEY,)], ids=["regulators", "a treatment"])
+@pytest.mark.parametrize(
+    ("way", "treatment"),
+    quick_where(lambda way, treatment: way == "a directory", product(WAYS, [(), (KEY,)])),
+)
 def test_page_json_and_terminal_agree(runs: Path, tmp_path: Path, way: str, treatment: tuple[str, ...]) -> None:
     answer = ecgr.compare(WAYS[way](runs), treatment=treatment, out=tmp_path / "out")
     assert len(answer.pairs) == 1 + len(treatment)
@@ -125,6 +129,7 @@ def test_one_seed_by_its_number() -> None:
     assert seed_list("7-7") == [7]
 
 
+@pytest.mark.slow
 def test_the_function_can_be_called_whatever_was_imported_first() -> None:
     script = "import ecgr.compare, ecgr; assert callable(ecgr.compare); print(ecgr.Answer is ecgr.compare.Answer)"
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False)

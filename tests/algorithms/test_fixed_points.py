@@ -84,6 +84,7 @@ def test_the_closed_forms_differ_and_damping_leads_from_fedavg_to_the_minimiser(
     assert distances[0] > 0.05
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 @pytest.mark.parametrize("correction", [FedDyn(), FedDyn(rel=1.0), Scaffold(units="gradient")], ids=repr)
 def test_what_removes_drift_ends_at_the_minimiser_whatever_the_steps(correction: Any, momentum: float) -> None:

@@ -5,13 +5,14 @@ from collections.abc import Sequence
 from random import Random
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.analysis.comparison import Estimate, Pair, compare, judge
 from ecgr.analysis.metrics import METRICS, PRIMARY, RunSummary, target_value
 from ecgr.analysis.statistics import holm, pairs_needed
 from ecgr.errors import ConfigError
+from support.quick import examples
 
 SEEDS = (0, 1, 42, 999, 2025, 3, 4, 5, 6, 7)
 CLEAR = (0.010, 0.012, 0.009, 0.011, 0.008, 0.013, 0.010, 0.012, 0.007, 0.011)
@@ -112,14 +113,14 @@ class TestEstimates:
         assert estimate == Estimate(differences=(0.0, 0.0, None))
 
     @given(st.lists(st.integers(-100, 100), min_size=2, max_size=8), st.randoms())
-    @settings(max_examples=30)
+    @examples(30)
     def test_the_order_of_runs_does_not_matter(self, hundredths: list[int], random: Random) -> None:
         runs = arms([value / 1e4 for value in hundredths])
         shuffled = random.sample(runs, len(runs))
         assert compare(runs) == compare(shuffled)
 
     @given(st.lists(st.integers(-4000, 4000), min_size=2, max_size=8))
-    @settings(max_examples=30)
+    @examples(30)
     def test_exchanging_the_sides_changes_the_sign_and_nothing_else(self, values: list[int]) -> None:
         runs = arms([value / 1e4 for value in values])
         there = compare(runs, baseline="none").pairs[0].primary

@@ -6,13 +6,14 @@ from random import Random
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from ecgr.analysis.comparison import Pair, compare
 from ecgr.analysis.metrics import METRICS, RunSummary
 from ecgr.analysis.quantities import ACCURACY, Quantity, at_chance, chance_level
 from ecgr.errors import ConfigError
+from support.quick import examples
 
 MAE = Quantity("mae", "years", larger_is_better=False)
 NOISE = (0.0010, -0.0008, 0.0003, -0.0012, 0.0006, -0.0002, 0.0009, -0.0005, 0.0004, -0.0007)
@@ -228,14 +229,14 @@ class TestProperties:
         )
 
     @given(GAINS, st.integers(-512, 512))
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     def test_a_shift_of_all_values_moves_no_difference_and_no_p(self, gains: list[int], shift: int) -> None:
         one, other = self.pair(gains).primary, self.pair(gains, shift=shift).primary
         assert (one.differences, one.mean, one.interval) == (other.differences, other.mean, other.interval)
         assert (one.p, one.p_holm, one.dz) == (other.p, other.p_holm, other.dz)
 
     @given(GAINS, st.sampled_from([0.25, 0.5, 2.0, 8.0]))
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     def test_a_scale_scales_differences_and_changes_no_verdict(self, gains: list[int], scale: float) -> None:
         one, other = self.pair(gains), self.pair(gains, scale=scale)
         assert one.verdict == other.verdict
@@ -244,7 +245,7 @@ class TestProperties:
         assert other.margin == pytest.approx(scale * (one.margin or 0.0))
 
     @given(GAINS)
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     def test_the_other_direction_exchanges_better_and_worse(self, gains: list[int]) -> None:
         assume(any(gains))
         exchanged = {"better": "worse", "worse": "better"}
@@ -252,7 +253,7 @@ class TestProperties:
         assert other.verdict == exchanged.get(one.verdict, one.verdict)
 
     @given(st.randoms())
-    @settings(max_examples=20, deadline=None)
+    @examples(20)
     def test_the_order_of_runs_does_not_matter(self, random: Random) -> None:
         found = [*runs(0.01), *(replace(run, algorithm="fedprox", method="") for run in runs(0.002))]
         shuffled = random.sample(found, len(found))

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
@@ -13,6 +13,7 @@ from ecgr.analysis.comparison import Comparison, compare
 from ecgr.analysis.length import FACTORS, length_curve, missing_factors
 from ecgr.analysis.metrics import RunSummary
 from ecgr.analysis.pairs import Split
+from support.quick import examples
 
 Array = NDArray[np.float64]
 SIMULATIONS, SEEDS, ROUNDS, SIZE = 100, 10, 15, 12
@@ -167,7 +168,7 @@ class TestCurve:
         ]
 
     @given(st.lists(st.floats(0, 1), min_size=3, max_size=3), st.floats(1, 4))
-    @settings(max_examples=50, deadline=None)
+    @examples(50)
     def test_it_goes_through_its_points_and_never_beyond_two_neighbours(self, values: list[float], at: float) -> None:
         first, *others = self.curve(values)
         curve = length_curve([first], [r for r in others if r.seed == 0])

@@ -50,6 +50,7 @@ def no_ray(tmp_path: Path) -> str:
     return str(tmp_path / "path")
 
 
+@pytest.mark.slow
 def test_nothing_else_imports_ray(tmp_path: Path, no_ray: str) -> None:
     assert ecgr("--help", PYTHONPATH=no_ray).returncode == 0
     done = ecgr("run", "quickstart", "--workers", "1", "--out", tmp_path / "run", *SMALL, PYTHONPATH=no_ray)
@@ -60,6 +61,7 @@ def test_nothing_else_imports_ray(tmp_path: Path, no_ray: str) -> None:
     assert not (tmp_path / "imported").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("options", "code", "line"),
     [

@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
 from ecgr.core.stores import STORES, Store, blocked, dense
 from ecgr.core.stores.protocol import Visit
+from support.quick import examples
 
 every = pytest.mark.parametrize("name", sorted(STORES))
 holding = pytest.mark.parametrize("name", sorted(set(STORES) - {"replay"}))  # replay has nothing to combine by itself
@@ -64,7 +65,7 @@ def check_against_dense(name: str, rows: Tensor) -> None:
 
 
 @every
-@settings(max_examples=25)
+@examples(25)
 @given(T=st.integers(1, 70), d=st.integers(1, 300))
 def test_answers_equal_dense_mathematics(name: str, T: int, d: int) -> None:
     check_against_dense(name, random_rows(T, d))

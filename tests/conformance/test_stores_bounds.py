@@ -212,6 +212,7 @@ def test_a_replay_with_other_batches_is_noticed() -> None:
         steps.regulated(FirstHalf())
 
 
+@pytest.mark.slow
 def test_diagnostics_of_a_lossy_store_say_how_close_it_came(monkeypatch: pytest.MonkeyPatch) -> None:
     offer(monkeypatch, small_net=small_net)
     settings: dict[str, dict[str, Any]] = {"model": {"name": "small_net"}, "federation": {"batch_size": 8}}

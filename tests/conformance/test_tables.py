@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.cli.listing import TABLES
@@ -26,6 +26,7 @@ from ecgr.tasks.data.dataset import Labels
 from ecgr.tasks.metrics import METRICS
 from ecgr.tasks.partitioners import PARTITIONERS, Partition, deal_out, top_up
 from ecgr.tasks.samples import Samples
+from support.quick import examples
 
 # Entries that cannot be made without parameters get theirs here; an entry that is missing fails and says so.
 NEEDED: Mapping[str, Mapping[str, Any]] = {}
@@ -135,7 +136,7 @@ def dealt_by(name: str, labels: Labels, clients: int, rng: np.random.Generator) 
 
 
 @every_partitioner
-@settings(max_examples=40)
+@examples(40)
 @given(samples=st.integers(2, 300), classes=st.integers(1, 12), clients=st.integers(1, 20), seed=st.integers(0, 99))
 def test_every_sample_goes_to_at_most_one_client(
     name: str, samples: int, classes: int, clients: int, seed: int
@@ -197,7 +198,7 @@ def test_iid_shares_differ_by_one_at_most() -> None:
 
 
 @every_partitioner
-@settings(max_examples=40)
+@examples(40)
 @given(clients=st.integers(1, 12), minimum=st.integers(0, 16), seed=st.integers(0, 50))
 def test_after_the_top_up_nobody_has_too_little_and_nothing_is_lost(
     name: str, clients: int, minimum: int, seed: int

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.core.geometry import Geometry, Regulator
 from ecgr.core.regulators import ECGR, REGULATORS, BHerd, herd
 from ecgr.core.stores import DenseStore
 from oracles.herding import bherd_kept, bherd_update, ecgr_update, greedy_excess, greedy_herding, half
+from support.quick import examples
 from support.stepsets import ALL, EXACT, GENERIC, Steps, make, seeds
 
 SETS_PER_EXAMPLE = 8
@@ -31,7 +32,7 @@ def assert_close(actual: Steps, expected: Steps, steps: Steps, tolerance: float 
     assert float(np.linalg.norm(actual - expected)) <= tolerance * max(scale, np.finfo(float).tiny)
 
 
-@settings(max_examples=400)
+@examples(400)
 @given(kind=st.sampled_from(sorted({**GENERIC, **EXACT})), seed=seeds, T=st.integers(1, 24), d=st.integers(1, 12))
 def test_herd_equals_the_explicit_greedy_search_on_thousands_of_small_sets(
     kind: str, seed: int, T: int, d: int
@@ -43,7 +44,7 @@ def test_herd_equals_the_explicit_greedy_search_on_thousands_of_small_sets(
         assert herd(gram_of(steps), half(T)) == greedy_herding(steps, half(T))
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(kind=st.sampled_from(sorted(ALL)), seed=seeds, T=st.integers(1, 24), d=st.integers(1, 12))
 def test_herd_is_greedy_to_rounding_on_every_kind_of_set_and_for_every_count(
     kind: str, seed: int, T: int, d: int
@@ -57,7 +58,7 @@ def test_herd_is_greedy_to_rounding_on_every_kind_of_set_and_for_every_count(
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@examples(60)
 @given(
     kind=st.sampled_from(sorted({**GENERIC, **EXACT})),
     seed=seeds,
@@ -74,7 +75,7 @@ def test_herd_equals_the_explicit_greedy_search_at_the_largest_size() -> None:
     assert herd(gram_of(steps), 100) == greedy_herding(steps, 100)
 
 
-@settings(max_examples=12)
+@examples(12)
 @given(kind=st.sampled_from(sorted({**GENERIC, **EXACT})), seed=seeds, T=st.integers(1, 80), d=st.integers(2, 5000))
 def test_the_gram_matrix_of_recorded_steps_herds_as_the_steps_do(kind: str, seed: int, T: int, d: int) -> None:
     """The same through float32 storage and blockwise sums: what is stored is what the search sees."""
@@ -85,7 +86,7 @@ def test_the_gram_matrix_of_recorded_steps_herds_as_the_steps_do(kind: str, seed
     assert herd(stored.gram(), half(T)) == greedy_herding(rows.double().numpy(), half(T))
 
 
-@settings(max_examples=150)
+@examples(150)
 @given(
     kind=st.sampled_from(sorted({**GENERIC, **EXACT})),
     seed=seeds,
@@ -116,7 +117,7 @@ def test_ecgr_by_hand() -> None:
     assert regulation.metrics["gamma"] == pytest.approx(gamma, rel=1e-14)
 
 
-@settings(max_examples=100)
+@examples(100)
 @given(kind=st.sampled_from(sorted(GENERIC)), seed=seeds, T=st.integers(3, 24), d=st.integers(2, 12))
 def test_bherd_equals_the_explicit_centred_search(kind: str, seed: int, T: int, d: int) -> None:
     for offset in range(SETS_PER_EXAMPLE):
@@ -126,7 +127,7 @@ def test_bherd_equals_the_explicit_centred_search(kind: str, seed: int, T: int, 
         assert_close(regulation.coefficients.numpy() @ steps, bherd_update(steps), steps)
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(kind=st.sampled_from(sorted(EXACT)), seed=seeds, T=st.sampled_from([2, 4, 8, 16]), d=st.integers(1, 12))
 def test_bherd_breaks_exact_ties_by_the_lowest_index(kind: str, seed: int, T: int, d: int) -> None:
     """With T a power of two the mean of whole numbers is exact, so ties are exact."""
@@ -145,7 +146,7 @@ def test_bherd_discards_what_it_does_not_keep() -> None:
     assert (regulation.coefficients[dropped] == 0).all()
 
 
-@settings(max_examples=60)
+@examples(60)
 @given(kind=st.sampled_from(sorted(GENERIC)), seed=seeds, T=st.integers(2, 24), d=st.integers(2, 12))
 def test_safe_ecgr_damps_by_no_less_than_its_bound_covers(kind: str, seed: int, T: int, d: int) -> None:
     """beta is raised to |a|^2 / |b|^2 where that is larger, at most to 1; a and b are the sums of the two halves."""

@@ -13,6 +13,7 @@ from ecgr.core.vectors import ParamSpec
 from ecgr.core.wrappers import bare_model, bare_name, bare_optimizers
 from support.loops import Loop, displacements, hooks, mlp, train
 from support.optimizers import AcceleratedOptimizer, Lookahead
+from support.quick import quick_where
 
 compiling = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # torch's own, as it loads its compiler
 
@@ -49,7 +50,13 @@ def wrapped(kind: str, model: nn.Module) -> Any:
 
 @compiling
 @pytest.mark.usefixtures("one_process")
-@pytest.mark.parametrize("kind", ["compile", "parallel", "ddp", "both", "engine", "layer"])
+@pytest.mark.parametrize(
+    "kind",
+    quick_where(
+        lambda kind: kind in {"parallel", "ddp", "engine"},  # the others load torch's compiler
+        zip(["compile", "parallel", "ddp", "both", "engine", "layer"]),
+    ),
+)
 def test_what_was_recorded_of_a_wrapped_model_applies_to_the_bare_one_and_back(kind: str) -> None:
     bare, model = mlp(), wrapped(kind, mlp())
     updates = []
@@ -76,6 +83,7 @@ def test_a_model_with_a_part_called_module_keeps_its_names() -> None:
     assert bare_name("module.module.net._orig_mod.module.weight") == "net.module.weight"
 
 
+@pytest.mark.slow
 @compiling
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 @pytest.mark.parametrize("before_the_block", [True, False])

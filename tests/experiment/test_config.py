@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
@@ -19,6 +19,7 @@ from ecgr.experiment.choices import SECTIONS, override
 from ecgr.experiment.config import Experiment, load, read
 from ecgr.experiment.presets import MAX_BYTES, presets
 from ecgr.experiment.schema import parameters_of
+from support.quick import examples
 
 Raw = dict[str, dict[str, Any]]
 COMPOSABLE = {"fedavg", "fedprox", "fednova", "scaffold", "fedcm"}
@@ -99,7 +100,7 @@ def configs(draw: st.DrawFn) -> Raw:
     return raw
 
 
-@settings(max_examples=80)
+@examples(80)
 @given(configs())
 def test_a_config_survives_the_way_through_a_dict_and_through_toml(raw: Raw) -> None:
     experiment = Experiment.from_dict(raw)
@@ -122,14 +123,14 @@ def test_any_text_survives_toml(text: str) -> None:
     assert tomllib.loads(experiment.to_toml())["partition"]["file"] == text
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(configs(), st.integers(0, 2**62), st.sampled_from(["a", "other-name", "x.1"]))
 def test_the_key_ignores_seed_and_name_alone(raw: Raw, seed: int, name: str) -> None:
     experiment = Experiment.from_dict(raw)
     assert experiment.replace({"run.seed": seed, "run.name": name}).key() == experiment.key()
 
 
-@settings(max_examples=40)
+@examples(40)
 @given(configs(), st.data())
 def test_every_other_change_changes_the_key(raw: Raw, data: st.DataObject) -> None:
     raw["server"] = {"name": "average"}

@@ -42,6 +42,7 @@ def test_hooks_run_and_the_state_survives_a_round_trip() -> None:
     assert other.state_dict()["param_groups"][0]["lr"] == 0.1
 
 
+@pytest.mark.slow
 def test_no_compiler_is_imported() -> None:
     script = (
         "import sys, torch\n"

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Defaults, DriftCorrection, FedACG, Scaffold
@@ -14,6 +14,7 @@ from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment, load
 from ecgr.experiment.methods import Method, method_name, method_settings, parse_method, split_methods
 from ecgr.tasks.losses import BalancedSoftmax
+from support.quick import examples
 
 COMPOSABLE = ["fedavg", "fedprox", "fednova", "scaffold", "fedcm"]
 
@@ -51,7 +52,8 @@ def test_truth_and_numbers_have_their_types() -> None:
     assert values["server.lr"] == 2
 
 
-@settings(max_examples=60)
+@pytest.mark.slow
+@examples(60)
 @given(st.data())
 def test_every_composition_survives_the_way_through_a_string(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(sorted(ALGORITHMS)))

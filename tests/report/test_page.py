@@ -112,6 +112,7 @@ def hostile_runs(directory: Path, names: list[str]) -> list[RunRecord]:
     ]
 
 
+@pytest.mark.slow
 def test_hostile_names_are_text(tmp_path: Path) -> None:
     assert len(HOSTILE) == 40
     hostile = page(hostile_runs(tmp_path / "hostile", list(HOSTILE)))
@@ -220,6 +221,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         report_on([write_run(tmp_path / "a")], tmp_path / "file" / "report.html")
 
 
+@pytest.mark.slow
 def test_reports_need_no_torch(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     code = (

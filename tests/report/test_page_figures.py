@@ -24,6 +24,7 @@ app.command("report")(report_command)
 app.command("figures")(figures_command)
 
 
+@pytest.mark.slow
 def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
     written = figures_of(write_comparison_runs(tmp_path / "runs"), tmp_path / "figures")
     names = {path.name for path in written}
@@ -45,6 +46,7 @@ def test_the_answer_comes_first_and_the_rest_on_request(tmp_path: Path) -> None:
     assert others == {"kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"}
 
 
+@pytest.mark.slow
 def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
     records = [write_run(tmp_path / "a", rounds=2, steps=4, clients=2)]
     first, second = (figures_of(records, tmp_path / name) for name in ("x", "y"))

@@ -37,6 +37,7 @@ def play(job: AwayJob, after: Callable[[AwayJob], AwayJob] = lambda job: job) ->
         job = after(answer.job)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [1, 2])
 def test_pieces_that_come_back_make_the_same_run(tmp_path: Path, every: int) -> None:
     """Without patience each checkpoint is a piece: one answer asks for the files, one comes for each piece."""

@@ -115,6 +115,7 @@ def test_a_state_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> Non
         StatesOnDisk(tmp_path / "s").updated(1, {1: state(1.0)})
 
 
+@pytest.mark.slow
 def test_a_run_with_states_on_disk_has_the_bits_of_one_in_memory(tmp_path: Path) -> None:
     """Few of many take part; interrupted after a round and resumed, in two processes."""
     changes = {

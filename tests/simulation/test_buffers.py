@@ -1,5 +1,6 @@
 """What a round does to BatchNorm's buffers: the prediction against the real thing."""
 
+from itertools import product
 from typing import Any
 
 import pytest
@@ -20,6 +21,7 @@ from ecgr.simulation.buffers import (
 )
 from ecgr.simulation.rounds import Snapshot, play_round, start
 from support.problems import Watching, blobs, offer, problem, small_net
+from support.quick import quick_where
 
 SETTINGS: dict[str, Any] = {
     "model": {"name": "net"},
@@ -70,9 +72,17 @@ def test_the_paper_s_formula_for_fednova_by_hand() -> None:
     )
 
 
-@pytest.mark.parametrize("buffers", ["average", "as_weights"])
-@pytest.mark.parametrize("algorithm", ["fedavg", "fedprox", "fednova", "scaffold"])
-@pytest.mark.parametrize("regulator", [{"name": "none"}, {"name": "ecgr", "beta": 0.2}, {"name": "ecgr", "beta": 0.0}])
+@pytest.mark.parametrize(
+    ("buffers", "algorithm", "regulator"),
+    quick_where(
+        lambda buffers, algorithm, regulator: algorithm == "fednova" and regulator == {"name": "ecgr", "beta": 0.2},
+        product(
+            ["average", "as_weights"],
+            ["fedavg", "fedprox", "fednova", "scaffold"],
+            [{"name": "none"}, {"name": "ecgr", "beta": 0.2}, {"name": "ecgr", "beta": 0.0}],
+        ),
+    ),
+)
 def test_the_factor_is_what_the_round_multiplies_old_statistics_with(
     algorithm: str, buffers: str, regulator: dict[str, Any]
 ) -> None:

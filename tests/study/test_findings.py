@@ -287,6 +287,7 @@ def test_columns_are_settings_in_the_order_of_their_factor(tmp_path: Path) -> No
     assert not columns_of(findings(runs[1::2])["buffers"])  # averaged ones alone
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("width", [3.35, 6.9])
 def test_many_runs_still_fit(tmp_path: Path, width: float) -> None:
     runs = [

@@ -60,6 +60,7 @@ def write_ablations(folder: Path) -> None:
                 )
 
 
+@pytest.mark.slow
 def test_each_row_of_the_ablations_tells_of_its_own_runs(tmp_path: Path) -> None:
     """The whole way: runs, their summaries, the labels of a comparison, the rows of the table."""
     runs, data = tmp_path / "runs", tmp_path / "data"
@@ -203,6 +204,7 @@ def test_a_command_that_does_not_exist_says_which_do() -> None:
     assert "no run in or below it" in (main(["figures", "/nowhere"]) or "")
 
 
+@pytest.mark.slow
 def test_the_figures_of_any_runs_are_drawn_beside_their_findings(tmp_path: Path) -> None:
     write_run(tmp_path / "a", rounds=2, clients=1, steps=3)
     assert main(["figures", str(tmp_path)]) is None

@@ -19,6 +19,7 @@ def test_the_worst_case_changes_its_sign_at_the_bound(angle: float) -> None:
     assert np.array_equal(found[clear] > 0, (beta > ratio)[clear])
 
 
+@pytest.mark.slow
 def test_the_figure_is_the_same_each_time_and_says_nothing_of_its_maker(tmp_path: Path) -> None:
     for name in ("one.png", "two.png"):
         figures.save(tmp_path / name, figure_lemma.SIZE, figure_lemma.draw)

@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
 from ecgr.tasks.metric_functions import CallableMetric
 from ecgr.tasks.metrics import METRICS, Metric, describe
+from support.quick import examples
 
 Rng = np.random.Generator
 
@@ -74,7 +75,7 @@ def test_a_metric_is_scikit_learn_s(name: str, make: Any, oracle: Any, seed: int
 
 
 @pytest.mark.parametrize(("name", "make"), [entry[:2] for entry in ORACLES], ids=IDS)
-@settings(max_examples=20, deadline=None)
+@examples(20)
 @given(cuts=st.sets(st.integers(1, 39), max_size=5), seed=st.integers(0, 5))
 def test_a_metric_does_not_depend_on_the_shards(name: str, make: Any, cuts: set[int], seed: int) -> None:
     outputs, targets = make(np.random.default_rng(seed), 40)

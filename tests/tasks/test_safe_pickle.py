@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.errors import DataError, EcgrError, IntegrityError
 from ecgr.tasks.data.reading import opened
 from ecgr.tasks.data.safe_pickle import MOST_BYTES, read_pickle
 from support.image_sets import python2_pickle, random_images
+from support.quick import examples
 
 
 def read(path: Path, content: bytes) -> dict[str, object]:
@@ -160,7 +161,7 @@ def test_trailing_bytes_are_a_data_error(tmp_path: Path) -> None:
         read(tmp_path / "batch", WHOLE + b"x")
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200)
 @given(position=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255), data=st.binary(max_size=40))
 def test_whatever_the_bytes_are_the_answer_is_ours(
     tmp_path_factory: pytest.TempPathFactory, position: int, value: int, data: bytes

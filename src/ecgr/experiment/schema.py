@@ -6,6 +6,7 @@ with the nearest one that does.
 """
 
 from collections.abc import Callable, Mapping
+from functools import cache
 from inspect import Signature, signature
 from typing import Any, Literal, get_args, get_origin
 
@@ -30,20 +31,27 @@ def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
     >>> list(parameters_of(cnn))
     ['width', 'norm']
     """
+    return _model_of(component).model_fields
+
+
+@cache
+def _model_of(component: Callable[..., Any]) -> type[BaseModel]:
+    """The parameters as a pydantic model; made once for each component, for it takes as long as a small config."""
     declared = getattr(component, "__pydantic_fields__", None)
-    if declared is not None:
-        return {name: field for name, field in declared.items() if field.init is not False}
-    arguments = {
-        name: (
-            Any if parameter.annotation is parameter.empty else parameter.annotation,
-            ... if parameter.default is parameter.empty else parameter.default,
-        )
-        for name, parameter in _signature(component).parameters.items()
-        if name not in GIVEN_BY_DATA and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-    }
-    fields: Any = arguments
+    fields: Any = (
+        {name: (field.annotation, field) for name, field in declared.items() if field.init is not False}
+        if declared is not None
+        else {
+            name: (
+                Any if parameter.annotation is parameter.empty else parameter.annotation,
+                ... if parameter.default is parameter.empty else parameter.default,
+            )
+            for name, parameter in _signature(component).parameters.items()
+            if name not in GIVEN_BY_DATA and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+        }
+    )
     made: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **fields)
-    return made.model_fields
+    return made
 
 
 def _signature(component: Callable[..., Any]) -> Signature:
@@ -58,9 +66,7 @@ def _signature(component: Callable[..., Any]) -> Signature:
 
 def validated(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """All of a component's parameters, given or default, in their declared types: 1 becomes 1.0 where it is a float."""
-    definitions: Any = {name: (field.annotation, field) for name, field in parameters_of(component).items()}
-    made: BaseModel = create_model("Values", __config__=ANYTHING, **definitions)(**values)
-    return made.model_dump()
+    return _model_of(component)(**values).model_dump()
 
 
 def problems_with(path: str, component: Callable[..., Any], values: Mapping[str, Any]) -> list[str]:
