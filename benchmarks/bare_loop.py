@@ -24,6 +24,17 @@ def preloaded(images: Any, problem: Problem) -> torch.Tensor:
     return ((images.float() / 255 - mean) / std).contiguous(memory_format=torch.channels_last)
 
 
+@torch.no_grad()
+def load(vector: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
+    """Copy a flat vector into the parameters, which keep their layout.
+
+    `torch.nn.utils.vector_to_parameters` makes them views of the vector instead, and no longer channels-last.
+    """
+    pieces = torch.split(vector, [parameter.numel() for parameter in parameters])
+    for parameter, piece in zip(parameters, pieces, strict=True):
+        parameter.copy_(piece.view(parameter.shape))
+
+
 def work(pipe: Connection, portable: Portable, clients: Sequence[int], test: slice) -> None:
     """One process: answer each global model with its clients' weighted sum and its share of the test images."""
     torch.set_num_threads(1)
@@ -45,17 +56,17 @@ def work(pipe: Connection, portable: Portable, clients: Sequence[int], test: sli
             total = torch.zeros_like(vector)
             for client in clients:
                 own = problem.partition.clients[client]
-                torch.nn.utils.vector_to_parameters(vector, parameters)
+                load(vector, parameters)
                 model.train()
-                optimizer = torch.optim.SGD(parameters, lr=lr, momentum=momentum)
+                optimizer = torch.optim.SGD(parameters, lr=lr, momentum=momentum, foreach=True)
                 for indices in torch.split(torch.from_numpy(rng.permutation(own)), batch):
                     optimizer.zero_grad()
-                    cross_entropy(model(images[indices]), labels[indices]).backward()
+                    cross_entropy(model(images.index_select(0, indices)), labels[indices]).backward()
                     optimizer.step()
                 total += len(own) * torch.nn.utils.parameters_to_vector(parameters).detach()
             pipe.send(total.numpy())
         elif task == "test":
-            torch.nn.utils.vector_to_parameters(vector, parameters)
+            load(vector, parameters)
             model.eval()
             with torch.no_grad():
                 hits = sum(

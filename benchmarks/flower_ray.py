@@ -1,22 +1,20 @@
 """The same work in Flower's own simulation engine (Ray), which is installed for this comparison only."""
 
-import json
 import os
-import subprocess
 import tempfile
 from collections.abc import Iterator
 
-from benchmarks.flower_environment import Unavailable, python_with_ray
-from benchmarks.rows import ROOT, Row, at_least, not_measured, shown
+from benchmarks.environments import FLOWER, Unavailable
+from benchmarks.rows import Row, at_least, not_measured, probe, shown
 
-CASES = {(10, 6000): 1.8, (200, 300): 12.0}
+CASES = {(10, 6000): 3.2, (200, 300): 8.5}
 """Clients and samples of each: how many times faster this simulator has to be."""
 
 
 def rows(quick: bool) -> Iterator[Row]:
     cases = {size: limit for size, limit in CASES.items() if not (quick and size[0] > 10)}
     try:
-        python = python_with_ray()
+        python = FLOWER.python()
     except Unavailable as error:
         for (clients, samples), limit in cases.items():
             yield not_measured(_name(clients, samples), limit, "at least", f"no flwr[simulation]: {error}")
@@ -30,7 +28,7 @@ def _comparison(python: str, clients: int, samples: int, limit: float) -> Iterat
     name = _name(clients, samples)
     try:
         first, tuned = (_probe(python, clients, samples, style) for style in ("quickstart", "tuned"))
-    except Unavailable as error:
+    except RuntimeError as error:
         yield not_measured(name, limit, "at least", str(error))
         return
     ours = first["ours"]
@@ -43,17 +41,13 @@ def _comparison(python: str, clients: int, samples: int, limit: float) -> Iterat
 
 
 def _name(clients: int, samples: int) -> str:
-    return f"simulator: Flower with Ray / ours, {clients} clients of {samples:,} samples"
+    return f"flower: Flower with Ray / ours, {clients} clients of {samples:,} samples"
 
 
 def _probe(python: str, clients: int, samples: int, style: str) -> dict[str, float]:
-    command = [python, "-m", "benchmarks.flower_probe", str(clients), str(samples), style]
     with tempfile.TemporaryDirectory() as home:
         variables = as_flower_is_run(home)
-        done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise Unavailable((done.stderr.strip().splitlines() or ["it failed"])[-1])
-    measured: dict[str, float] = json.loads(done.stdout.strip().splitlines()[-1])
+        measured: dict[str, float] = probe("flower_probe", clients, samples, style, python=python, variables=variables)
     return measured
 
 

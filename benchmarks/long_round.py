@@ -1,11 +1,8 @@
 """A round of very many steps: ECGR's seconds and peak memory, where T x T inner products outweigh all else."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
-from benchmarks.rows import ROOT, Row, at_most, environment
+from benchmarks.rows import Row, at_most, probe
 
 T, D = 20_000, 1_000
 
@@ -13,9 +10,7 @@ T, D = 20_000, 1_000
 def rows(quick: bool) -> Iterator[Row]:
     if quick:
         return
-    command = [sys.executable, "-m", "benchmarks.long_round_probe", str(T), str(D)]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
-    found = json.loads(done.stdout)
+    found = probe("long_round_probe", T, D)
     where = f"T = {T:,}, d = {D:,}"
     matrix = 8 * T * T
     note = f"{found['peak'] / 1e9:.2f} GB, of which the inner products of all steps are {matrix / 1e9:.1f}"

@@ -1,11 +1,9 @@
 """Peak memory of a client's round over that of plain training, by store: processes of their own, VmHWM."""
 
-import subprocess
-import sys
 from collections.abc import Iterator
 
 from benchmarks import long_round
-from benchmarks.rows import ROOT, Row, at_most, environment
+from benchmarks.rows import Row, at_most, environment, probe
 
 MODELS = {"resnet18": (40, 11_181_642), "lenet": (160, 61_706)}
 SHARES = {"dense": 1.1, "bf16": 0.55, "int8": 0.30}
@@ -15,10 +13,8 @@ ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 """Large tensors are given back when they are freed, on both sides: the peak is then what is held, to a few 100 kB."""
 
 
-def probe(model: str, T: int, store: str) -> int:
-    command = [sys.executable, "-m", "benchmarks.memory_probe", model, str(T), store]
-    variables = {**environment(), **ALLOCATOR}
-    return int(subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=True).stdout)
+def peak_of(model: str, T: int, store: str) -> int:
+    return int(probe("memory_probe", model, T, store, variables={**environment(), **ALLOCATOR}))
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -30,9 +26,9 @@ def stores(quick: bool) -> Iterator[Row]:
     for model, (T, d) in MODELS.items():
         if quick and model == "resnet18":
             continue
-        plain = probe(model, T, "none")
+        plain = peak_of(model, T, "none")
         for store in ("dense", "bf16", "int8", "disk", "replay"):
-            extra = probe(model, T, store) - plain
+            extra = peak_of(model, T, store) - plain
             if store in SHARES:
                 limit, what = SHARES[store] * T * d * 4, f"{SHARES[store]:g} T d 4 bytes"
             else:

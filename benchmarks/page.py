@@ -7,21 +7,32 @@ from benchmarks.rows import Row
 from ecgr.cli.benching import number
 
 HEADINGS = {
-    "selection": "Against the explicit search of the published method, which stacks all candidate sums at every step.",
+    "selection": "Against the explicit search of the published method, which stacks all candidate sums at every step,"
+    " in a process that keeps the memory it has freed; below, in one that gives it back and has to get it again.",
     "overhead": "Time inside recording and regulation as a share of a client's round; below each, whole rounds with and"
     " without regulation in turn, which differ by more than that from one to the next.",
     "memory": "Peak memory of a client's round over that of plain training, as a share of the bound in brackets:"
     " processes of their own, of which each has loaded the same code beforehand. The last rows are of a round with very"
     " many steps, whose T x T inner products outweigh all else: there is never more than one such matrix.",
     "fidelity": "ECGR on a lossy store against ECGR on the exact steps of real training.",
-    "simulator": "Seconds per round against a hand-written loop in two processes with everything preloaded, and against"
-    " Flower's simulation engine on the same work. There the client is that of Flower's own PyTorch template (Flower"
-    " Datasets, images transformed one by one, a DataLoader in every call) and the engine is left at its defaults; the"
-    " `tuned client` keeps its images in memory, normalised, and runs two at a time on one thread each.",
+    "simulator": "Seconds per round against a hand-written loop in two processes with everything preloaded, which"
+    " records, checks and can resume nothing.",
     "precision": 'The paper\'s CNN trained with `run.precision = "bf16"`, whole rounds with regulation and evaluation.',
     "scale": "SCAFFOLD, with what clients remember on disk.",
+    "pfl": "Against pfl-research 0.6.0, in one process, rounds in turn, FedAvg with LeNet at batch 128 on random"
+    " images; the new model is scored every round. There the images are normalised beforehand and kept in"
+    " channels-last, a client's batches are views, the same in every round, and users are not"
+    " evaluated; here they are shuffled anew.",
+    "flower": "Seconds per round in Flower's simulation engine against ours on the same work, two cores. There the"
+    " client is that of Flower's own PyTorch template (Flower Datasets, images transformed one by one, a DataLoader in"
+    " every call) and the engine is left at its defaults; the `tuned client` keeps its images in memory, normalised,"
+    " and runs two at a time on one thread each.",
     "ray": "The engine for clusters on this one machine against the process pool, two workers each; and whether data"
     " lie on a node once, in shared memory, or once for each actor.",
+    "verdict": "From the command to the page: all processor time, workers included, over that of the clients' own"
+    " steps, and its parts as shares of it. Training, regulation and evaluation are what the runs' records"
+    " say; analysis and page are made once more from the finished runs; the rest is the start of"
+    " processes, records and checkpoints.",
 }
 """By the first word of a row's name."""
 
@@ -33,12 +44,14 @@ def page(rows: list[Row], facts: Mapping[str, Any], population: Mapping[int, flo
         "# Performance",
         "",
         f"Written by `{command}` on {facts['date']}: commit `{facts['commit']}`, {facts['cores']} cores"
-        f" ({facts['processor']}), Python {facts['python']}, torch {facts['torch']}. The table took {facts['seconds']}"
-        " seconds; `make bench` measures it again and fails when a threshold is missed.",
+        f" ({facts['processor']}), Python {facts['python']}, torch {facts['torch']}. The tables took"
+        f" {facts['seconds']} seconds ({_by_benchmark(facts)});"
+        " `make bench` measures them again and fails when a threshold is missed.",
         "",
         f"**{sum(bool(row.passed) for row in judged)} of {len(judged)} thresholds met.** Every number is a ratio of two"
-        " things measured in turn in one run, or a share of the same round, and the median where it was repeated."
-        " Seconds beside them are of this machine.",
+        " things measured in turn in one run, or a share of the same round, and the median where it was repeated,"
+        " but those that are said to be seconds. Seconds are of this machine. A threshold stands between what five runs"
+        " gave and what a regression of a fifth would give (`ecgr bench --only NAME --repeat 5` shows the spread).",
         "",
         "All of it ran on the CPU, one thread a process; Flower's template alone has the two threads that its engine"
         " gives a client by default, and one client at a time. With `--device cuda` the same code runs on a GPU:"
@@ -51,6 +64,10 @@ def page(rows: list[Row], facts: Mapping[str, Any], population: Mapping[int, flo
             lines += ["", f"## {topic.capitalize()}", "", text, "", *_table(of_topic)]
             lines += _figure(topic, population)
     return "\n".join([*lines, ""])
+
+
+def _by_benchmark(facts: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {taken}" for name, taken in facts["by_benchmark"].items())
 
 
 def _table(rows: list[Row]) -> Iterator[str]:
@@ -70,9 +87,9 @@ def _figure(topic: str, population: Mapping[int, float]) -> list[str]:
             "",
             "The explicit search builds all candidate sums at every step, about 3/8 T^2 d numbers for half of the"
             " steps; the Gram matrix takes T^2 d / 2 multiply-adds in matrix products that stay in the cache (float64"
-            " up to 2^26 of them, float32 beyond), and the search on it is negligible. A good part of the explicit"
-            " search is memory that it gives back and has to get again, page by page, at every step. The figure leaves"
-            " that out: there, and in the rows that say so, the allocator keeps what is freed.",
+            " up to 2^26 of them, float32 beyond), and the search on it is negligible. Where freed memory is given"
+            " back, the explicit search has to get it again, page by page, at every step: how much that costs is the"
+            " machine's matter, so no threshold rests on it, and the figure leaves it out.",
         ]
     if topic == "scale":
         return [

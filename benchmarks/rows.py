@@ -1,7 +1,10 @@
 """One measured number with its threshold, and how to measure two things side by side."""
 
+import json
 import os
 import statistics
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -49,6 +52,11 @@ def not_measured(name: str, limit: float, bound: str, reason: str) -> Row:
     return Row(name, None, limit, bound, f"not measured: {reason}")
 
 
+def skipped(name: str, reason: str) -> Row:
+    """What needs something that need not be there: not measured, and no failure."""
+    return Row(name, None, note=f"not measured: {reason}")
+
+
 def seconds(work: Callable[[], Any]) -> float:
     began = time.perf_counter()
     work()
@@ -72,3 +80,16 @@ def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
 def environment() -> dict[str, str]:
     """For child processes: one thread each, as workers have."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}
+
+
+def probe(
+    module: str, *arguments: object, python: str = sys.executable, variables: dict[str, str] | None = None
+) -> Any:
+    """What a module of this folder prints last, run in a process of its own."""
+    command = [python, "-m", f"benchmarks.{module}", *map(str, arguments)]
+    own = environment() if variables is None else variables
+    done = subprocess.run(command, cwd=ROOT, env=own, capture_output=True, text=True, check=False)
+    if done.returncode:
+        said = done.stderr.strip().splitlines() or ["it failed"]
+        raise RuntimeError(f"{module}: {said[-1]}")
+    return json.loads(done.stdout.strip().splitlines()[-1])

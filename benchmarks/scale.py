@@ -1,20 +1,16 @@
 """Many clients, few of whom take part: memory and time follow the participants, not the population."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 
-from benchmarks.rows import ROOT, Row, at_most, environment
+from benchmarks import rows as measured
+from benchmarks.rows import Row, at_most
 
 SAMPLES_EACH = 30
 PARTICIPANTS = 20
 
 
 def probe(clients: int, samples: int, rounds: int, participants: int) -> dict[str, float]:
-    command = [sys.executable, "-m", "benchmarks.scale_probe", *map(str, (clients, samples, rounds, participants))]
-    done = subprocess.run(command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True)
-    found: dict[str, float] = json.loads(done.stdout)
+    found: dict[str, float] = measured.probe("scale_probe", clients, samples, rounds, participants)
     return found
 
 

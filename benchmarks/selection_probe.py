@@ -1,43 +1,77 @@
-"""Times both searches in a process of its own whose allocator keeps what was freed; prints their seconds.
+"""Both searches on the same steps in a process of its own: seconds of processor time, kept steps, the Gram's error.
 
-Most of the explicit search's time goes into fresh memory: what `torch.stack` returns at every step is given back to the
-system and has to be had again, page by page. How much that costs depends on the machine and on what the process did
-before, so this is the other end of the range: no page is ever given back.
+Most of the explicit search's time may go into fresh memory: what `torch.stack` returns at every step is given back to
+the system and has to be had again, page by page. How much that costs depends on the machine and on what the process did
+before. So the comparison that counts is made where the allocator keeps what was freed, and no page is ever given back.
 """
 
 import json
-import os
 import statistics
-import subprocess
 import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
 
 import torch
+from torch import Tensor
 
 from benchmarks.explicit_search import explicit_search
-from benchmarks.rows import ROOT, environment, seconds
+from benchmarks.rows import environment, probe
 from benchmarks.steps import hold, steps_like_training
 from ecgr.core.regulators import herd
+from ecgr.core.stores import DenseStore
 
 KEEPS_MEMORY = {"MALLOC_MMAP_THRESHOLD_": str(2**40), "MALLOC_TRIM_THRESHOLD_": str(2**40), "MALLOC_TOP_PAD_": "0"}
 
 
-def probe(T: int, d: int) -> tuple[float, float]:
-    """Seconds of the explicit search and of ours."""
-    command = [sys.executable, "-m", "benchmarks.selection_probe", str(T), str(d)]
-    variables = {**environment(), **KEEPS_MEMORY}
-    done = subprocess.run(command, cwd=ROOT, env=variables, capture_output=True, text=True, check=True)
-    explicit, ours = json.loads(done.stdout)
-    return explicit, ours
+@dataclass(frozen=True, slots=True)
+class Found:
+    """Seconds of both searches, the share of steps that both keep, and the error of the Gram matrix."""
+
+    explicit: float
+    ours: float
+    common: float
+    error: float
+
+    @property
+    def ratio(self) -> float:
+        return self.explicit / self.ours
 
 
-def main(T: int, d: int) -> None:
+def search(T: int, d: int, repetitions: int, allocator: Mapping[str, str] | None = None) -> Found:
+    """Both searches for half of T steps of d numbers, in a process with this allocator."""
+    return Found(**probe("selection_probe", T, d, repetitions, variables={**environment(), **(allocator or {})}))
+
+
+def gram_error(store: DenseStore, steps: Tensor) -> float:
+    """The largest error of an entry, relative to the two steps' lengths."""
+    exact = torch.zeros(len(steps), len(steps), dtype=torch.float64)
+    for block in torch.split(steps, 65_536, dim=1):
+        exact += block.double() @ block.double().T
+    norms = exact.diagonal().sqrt()
+    return float(((store.gram() - exact).abs() / (norms[:, None] * norms)).max())
+
+
+def measured(T: int, d: int, repetitions: int) -> Found:
     torch.set_num_threads(1)
     steps = steps_like_training(T, d)
     store = hold(steps)
-    explicit = [seconds(lambda: explicit_search(steps, T // 2)) for _ in range(3)][1:]  # the first one gets the memory
-    ours = [seconds(lambda: herd(store.gram(), T // 2)) for _ in range(6)][1:]
-    sys.stdout.write(json.dumps([statistics.median(explicit), statistics.median(ours)]) + os.linesep)
+    kept = herd(store.gram(), T // 2)
+    found = explicit_search(steps, T // 2) if repetitions > 1 else []  # the first one gets the memory
+    explicit = _median_seconds(lambda: found.__setitem__(slice(None), explicit_search(steps, T // 2)), repetitions)
+    ours = _median_seconds(lambda: herd(store.gram(), T // 2), 5)
+    return Found(explicit, ours, len(set(kept) & set(found)) / len(found), gram_error(store, steps))
+
+
+def _median_seconds(work: Callable[[], Any], repetitions: int) -> float:
+    times = []
+    for _ in range(repetitions):
+        began = time.process_time()
+        work()
+        times.append(time.process_time() - began)
+    return statistics.median(times)
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), int(sys.argv[2]))
+    sys.stdout.write(json.dumps(asdict(measured(*map(int, sys.argv[1:])))) + "\n")

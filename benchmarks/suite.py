@@ -9,8 +9,20 @@ from typing import Any
 
 import torch
 
-from benchmarks import cluster, fidelity, flower_ray, memory, overhead, precision, scale, selection, simulator
-from benchmarks.rows import ROOT, Row
+from benchmarks import (
+    cluster,
+    fidelity,
+    flower_ray,
+    memory,
+    overhead,
+    pfl_research,
+    precision,
+    scale,
+    selection,
+    simulator,
+    verdict,
+)
+from benchmarks.rows import ROOT, Row, not_measured
 
 BENCHMARKS: Mapping[str, Callable[[bool], Iterator[Row]]] = {
     "selection": selection.rows,
@@ -20,20 +32,41 @@ BENCHMARKS: Mapping[str, Callable[[bool], Iterator[Row]]] = {
     "fidelity": fidelity.rows,
     "simulator": simulator.rows,
     "scale": scale.rows,
+    "pfl": pfl_research.rows,
     "flower": flower_ray.rows,
     "ray": cluster.rows,
+    "verdict": verdict.rows,
 }
 
 
-def run(names: list[str], quick: bool, watch: Callable[[Row], None]) -> list[Row]:
-    """Run the named benchmarks, with one thread as workers have; ``watch`` sees each row as it comes."""
+def run(names: list[str], quick: bool, watch: Callable[[Row], None], ended: Callable[[str, float], None]) -> list[Row]:
+    """Run the named benchmarks, with one thread as workers have.
+
+    A benchmark that breaks off loses what it has not measured yet, and no other's rows.
+
+    Args:
+        names: which, in this order.
+        quick: smaller sizes.
+        watch: sees each row as it comes.
+        ended: sees each benchmark's name and seconds.
+    """
     torch.set_num_threads(1)
     found = []
     for name in names:
-        for row in BENCHMARKS[name](quick):
+        began = time.perf_counter()
+        for row in _unbroken(name, BENCHMARKS[name](quick)):
             found.append(row)
             watch(row)
+        ended(name, time.perf_counter() - began)
     return found
+
+
+def _unbroken(name: str, rows: Iterator[Row]) -> Iterator[Row]:
+    try:
+        yield from rows
+    except Exception as error:
+        reason = (str(error).splitlines() or [""])[0]
+        yield not_measured(f"{name}: the rest of it", 1.0, "at most", f"{type(error).__name__}: {reason}")
 
 
 def circumstances() -> dict[str, Any]:

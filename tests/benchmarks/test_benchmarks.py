@@ -1,5 +1,6 @@
 """The benchmarks' own arithmetic: what counts as met, what the command answers, and that every claim has its row."""
 
+import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -52,20 +53,57 @@ def test_a_threshold_missed_or_not_measured_is_a_failure(monkeypatch: pytest.Mon
     assert answer.exit_code == 1
 
 
-def test_without_ray_the_comparison_is_not_measured_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    flower_ray, environment = _module("flower_ray"), _module("flower_environment")
+def test_without_its_environment_a_comparison_is_not_measured_and_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
+    environments = _module("environments")
 
-    def cannot() -> str:
-        raise environment.Unavailable("ERROR: no route to the package index")
+    def cannot(self: Any) -> str:
+        raise environments.Unavailable("ERROR: no route to the package index")
 
-    monkeypatch.setattr(flower_ray, "python_with_ray", cannot)
-    found = list(flower_ray.rows(quick=False))
-    assert [row.limit for row in found] == [1.8, 12.0]
+    monkeypatch.setattr(environments.Environment, "python", cannot)
+    found = [row for name in ("flower_ray", "pfl_research") for row in _module(name).rows(quick=False)]
+    assert len(found) == 4
+    assert all(row.limit is not None for row in found)
     assert all(row.value is None and "no route to the package index" in row.note for row in found)
 
 
+def test_a_benchmark_that_breaks_off_loses_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(quick: bool) -> Iterator[Any]:
+        yield rows.at_most("broken: first", 0.5, 1.0)
+        raise RuntimeError("no memory\nand more")
+
+    def whole(quick: bool) -> Iterator[Any]:
+        yield rows.at_most("whole: one", 0.5, 1.0)
+
+    monkeypatch.setattr(suite, "BENCHMARKS", {"broken": broken, "whole": whole})
+    answer = CliRunner().invoke(app, ["bench", "--json"])
+    assert answer.exit_code == 1
+    found = json.loads(answer.stdout)
+    assert [row["name"] for row in found["rows"]] == ["broken: first", "broken: the rest of it", "whole: one"]
+    assert found["rows"][1]["note"] == "not measured: RuntimeError: no memory"
+    assert list(found["by_benchmark"]) == ["broken", "whole"]
+
+
+def test_repeated_runs_show_each_rows_spread(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = iter([0.5, 0.3, 0.4])
+
+    def measured(quick: bool) -> Iterator[Any]:
+        yield rows.at_most("one: row", next(values), 1.0)
+
+    monkeypatch.setattr(suite, "BENCHMARKS", {"one": measured})
+    answer = CliRunner().invoke(app, ["bench", "--json", "--repeat", "3"])
+    assert json.loads(answer.stdout)["spread"] == {"one: row": [0.3, 0.4, 0.5]}
+
+
+def test_the_bare_loop_keeps_the_layout_of_its_parameters() -> None:
+    convolution = torch.nn.Conv2d(3, 4, 5).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    vector = torch.arange(304.0)
+    _module("bare_loop").load(vector, list(convolution.parameters()))
+    assert convolution.weight.is_contiguous(memory_format=torch.channels_last)
+    assert torch.equal(torch.cat([p.detach().reshape(-1) for p in convolution.parameters()]), vector)
+
+
 def test_the_explicit_search_keeps_what_herding_keeps() -> None:
-    selection, explicit, made = _module("selection"), _module("explicit_search"), _module("steps")
+    selection, explicit, made = _module("selection_probe"), _module("explicit_search"), _module("steps")
     steps = made.steps_like_training(24, 300)
     store = made.hold(steps)
     assert explicit.explicit_search(steps, 12) == herd(store.gram(), 12)
@@ -84,7 +122,8 @@ def test_the_stopwatch_leaves_the_recorder_as_it_was() -> None:
 
 def test_the_page_has_every_row_its_commit_and_its_command() -> None:
     page = _module("page")
-    facts = dict.fromkeys(("date", "cores", "processor", "python", "torch", "seconds"), "?") | {"commit": "abc123"}
+    facts: dict[str, Any] = dict.fromkeys(("date", "cores", "processor", "python", "torch", "seconds"), "?")
+    facts |= {"commit": "abc123", "by_benchmark": {"selection": 3}}
     names = [f"{topic}: something" for topic in page.HEADINGS]
     text = page.page(
         [rows.at_most(name, 0.5, 1.0) for name in names[1:]] + [rows.at_most(names[0], 2.0, 1.0)],
@@ -100,8 +139,7 @@ def test_the_page_has_every_row_its_commit_and_its_command() -> None:
 
 
 def test_the_page_knows_the_topic_of_every_benchmark() -> None:
-    topics = {"simulator" if name == "flower" else name for name in suite.BENCHMARKS}
-    assert topics == set(_module("page").HEADINGS)
+    assert set(suite.BENCHMARKS) == set(_module("page").HEADINGS)
 
 
 def test_memory_probe_code_runs_on_every_store() -> None:

@@ -2,8 +2,9 @@
 
 import importlib
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
+from statistics import median
 from typing import Annotated, Any
 
 import typer
@@ -24,6 +25,9 @@ def bench_command(
         bool, typer.Option("--figures", help="Also draw the figures and write docs/results/performance.md.")
     ] = False,
     only: Annotated[list[str] | None, typer.Option("--only", help="Run one benchmark of the suite by name.")] = None,
+    repeat: Annotated[
+        int, typer.Option("--repeat", min=1, help="Run all of it so often and show each row's spread.")
+    ] = 1,
 ) -> None:
     """Measure speed and memory against their thresholds; needs a checkout of the repository."""
     suite = _module("suite")
@@ -33,17 +37,50 @@ def bench_command(
     ]
     if wrong:
         raise ConfigError(*wrong)
-    began = time.perf_counter()
-    rows = suite.run(names, quick, watch=lambda row: err.print(f"{row.name}: {number(row.value)}", markup=False))
-    facts = {**suite.circumstances(), "seconds": round(time.perf_counter() - began)}
+    seconds: dict[str, float] = {}
+
+    def ended(name: str, taken: float) -> None:
+        seconds[name] = seconds.get(name, 0.0) + taken
+        err.print(f"{name} took {taken:.0f} s", markup=False)
+
+    def watch(row: Any) -> None:
+        err.print(f"{row.name}: {number(row.value)}", markup=False)
+
+    runs = [suite.run(names, quick, watch, ended) for _ in range(repeat)]
+    rows = runs[-1]
+    facts = {**suite.circumstances(), "seconds": round(sum(seconds.values()))}
+    facts["by_benchmark"] = {name: round(taken) for name, taken in seconds.items()}
     if figures:
         _module("figures").write(rows, facts, quick)
     if as_json:
-        print_json({**facts, "rows": [row.as_dict() for row in rows]})
+        print_json(
+            {**facts, "rows": [row.as_dict() for row in rows], **({"spread": spread(runs)} if repeat > 1 else {})}
+        )
     else:
         _print_table(rows, facts)
+        if repeat > 1:
+            _print_spread(runs)
     if any(row.limit is not None and not row.passed for row in rows):  # missed, or not measured
         raise typer.Exit(1)
+
+
+def spread(runs: Sequence[Sequence[Any]]) -> dict[str, list[float]]:
+    """Each row's values over the runs, sorted; what was not measured is left out."""
+    found: dict[str, list[float]] = {}
+    for rows in runs:
+        for row in rows:
+            if row.value is not None:
+                found.setdefault(row.name, []).append(row.value)
+    return {name: sorted(values) for name, values in found.items()}
+
+
+def _print_spread(runs: Sequence[Sequence[Any]]) -> None:
+    table = Table("what", "least", "median", "most", "runs", "threshold", box=None, pad_edge=False)
+    limits = {row.name: f"{row.bound} {number(row.limit)}" for rows in runs for row in rows if row.limit is not None}
+    for name, values in spread(runs).items():
+        middle = (values[0], median(values), values[-1])
+        table.add_row(name, *map(number, middle), str(len(values)), limits.get(name, ""))
+    out.print(table)
 
 
 def _module(name: str) -> Any:
@@ -70,6 +107,7 @@ def _print_table(rows: list[Any], facts: dict[str, Any]) -> None:
         f" {facts['seconds']} s on {facts['cores']} cores, commit {facts['commit']}",
         markup=False,
     )
+    out.print(", ".join(f"{name} {taken} s" for name, taken in facts["by_benchmark"].items()), markup=False)
 
 
 def number(value: float | None) -> str:
