@@ -204,22 +204,25 @@ def conclude(material: Material, design: Design) -> Answer:
     return Answer(comparison, summaries, runs)
 
 
+def is_made(source: Any) -> bool:
+    """Whether ``source`` names runs or summaries rather than something to be run; a preset hides a directory."""
+    if not isinstance(source, (str, Path)):
+        return isinstance(source, Iterable) and not isinstance(source, Mapping)
+    path = Path(source)
+    return str(source) not in presets() and (path.is_dir() or (path.suffix == ".json" and path.is_file()))
+
+
 def made_already(source: Any) -> Material | None:
-    """The runs or summaries that ``source`` names; None if it is something to be run. A preset hides a directory."""
-    if isinstance(source, (str, Path)):
-        path = Path(source)
-        if str(source) in presets():
-            return None
-        if path.is_dir():
-            return runs_in(path)
-        is_file = path.suffix == ".json" and path.is_file()
-        return Material(summaries=read_summaries(path), directory=path.parent) if is_file else None
+    """The runs or summaries that ``source`` names; None if it is something to be run."""
     if isinstance(source, RunRecord):
         return Material([source])
-    if isinstance(source, Iterable) and not isinstance(source, Mapping):
+    if not is_made(source):
+        return None
+    if not isinstance(source, (str, Path)):
         entries = [[entry] if isinstance(entry, RunRecord) else runs_in(Path(entry)).records for entry in source]
         return Material([record for records in entries for record in records])
-    return None
+    path = Path(source)
+    return runs_in(path) if path.is_dir() else Material(summaries=read_summaries(path), directory=path.parent)
 
 
 def _choice(planned: Plan, arm: Arm) -> Choice:

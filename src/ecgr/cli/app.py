@@ -11,6 +11,7 @@ from ecgr.cli import benching, comparing, data, demo, federating, listing, repor
 from ecgr.cli.commands import command
 from ecgr.cli.console import complain
 from ecgr.cli.interrupts import Interrupted, this_command, was_interrupted
+from ecgr.cli.next_steps import WELCOME
 from ecgr.errors import EcgrError
 
 USAGE_PROBLEM = typer.BadParameter.__mro__[2]
@@ -18,7 +19,7 @@ USAGE_PROBLEM = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="ecgr",
-    help="Local gradient regulation for federated learning.",
+    help="What helps against unlike clients in federated learning, by how much, and why.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -48,21 +49,24 @@ def _show_version(wanted: bool) -> None:
         raise typer.Exit
 
 
-@app.callback()
+@app.callback(invoke_without_command=True)
 def common(
+    context: typer.Context,
     version: Annotated[
         bool,
         typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback for any error.")] = False,
 ) -> None:
-    """Local gradient regulation for federated learning."""
+    """What helps against unlike clients in federated learning, by how much, and why."""
+    if context.invoked_subcommand is None:
+        typer.echo(WELCOME)
 
 
 def run_command_line() -> int:
     """Run the command that was given; its exit code."""
     debug = "--debug" in sys.argv
-    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"] or ["--help"]
+    arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
         code = app(args=arguments, prog_name="ecgr", standalone_mode=False)
     except (Exception, KeyboardInterrupt) as error:

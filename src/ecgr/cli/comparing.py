@@ -1,5 +1,6 @@
 """`ecgr compare`: `ecgr.compare` on the command line."""
 
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -7,6 +8,7 @@ import typer
 
 from ecgr.cli.console import complain, out
 from ecgr.cli.estimating import list_plans
+from ecgr.cli.next_steps import next_step, open_page
 from ecgr.cli.options import (
     CpusPerWorker,
     Device,
@@ -15,6 +17,7 @@ from ecgr.cli.options import (
     ExperimentName,
     GpusPerWorker,
     Json,
+    OpenPage,
     Out,
     RayAddress,
     Set,
@@ -72,6 +75,7 @@ def compare_command(
     gpus_per_worker: GpusPerWorker = None,
     device: Device = "cpu",
     as_json: Json = False,
+    open_it: OpenPage = False,
     dry_run: DryRun = False,
     treatment: Treatment = None,
 ) -> None:
@@ -79,7 +83,7 @@ def compare_command(
 
     Given a directory of finished runs, or the summaries.json of an earlier comparison, compares those and runs nothing.
     """
-    from ecgr.compare import compare, power_of_plan
+    from ecgr.compare import compare, is_made, power_of_plan
     from ecgr.runs.plan import plan_comparison
 
     asked: dict[str, Any] = {
@@ -117,18 +121,22 @@ def compare_command(
     )
     if as_json:
         out.print(answer.to_json(), markup=False, soft_wrap=True)
-        return
-    show_answer(answer)
+    else:
+        show_answer(answer, () if is_made(source) else sys.argv[1:])
+    if open_it and answer.directory is not None:
+        open_page(answer.directory / "report.html")
 
 
-def show_answer(answer: "Answer") -> None:
-    """The sentences, the picture and the table, and where the files are."""
+def show_answer(answer: "Answer", arguments: Sequence[str]) -> None:
+    """The sentences, the picture and the table, where the files are, and what to do next if a command made the runs."""
     out.print(answer)
     directory = answer.directory
     assert directory is not None
     out.print(f"{directory / 'comparison.json'}, {directory / 'comparison.csv'}", markup=False, soft_wrap=True)
     if (directory / "report.html").exists():
         out.print(f"report: {directory / 'report.html'}", markup=False, soft_wrap=True)
+    if arguments and (next_line := next_step(answer.pairs, arguments)):
+        out.print(next_line, markup=False, soft_wrap=True)
 
 
 def grid_of(assignments: Sequence[str]) -> dict[str, list[Any]]:

@@ -58,6 +58,7 @@ Treatment = Annotated[
     typer.Option("--treatment", metavar="KEY", help="A config key to compare as regulators are. Repeatable."),
 ]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
+OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in the browser when it is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

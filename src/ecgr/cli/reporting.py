@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from ecgr.cli.console import out
-from ecgr.cli.options import Treatment
+from ecgr.cli.next_steps import open_page
+from ecgr.cli.options import OpenPage, Treatment
 
 if TYPE_CHECKING:
     from ecgr.analysis.arms import Run
@@ -22,12 +23,15 @@ def report_command(
         Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; DIR/report.html by default.")
     ] = None,
     treatment: Treatment = None,
+    open_it: OpenPage = False,
 ) -> None:
     """Write one self-contained HTML page about finished and unfinished runs."""
     from ecgr.report.page.html import write_report
 
     path = write_report(*_compared(directories, treatment), output or _beside(directories, "report.html"))
     out.print(str(path), markup=False, soft_wrap=True)
+    if open_it:
+        open_page(path)
 
 
 def figures_command(
