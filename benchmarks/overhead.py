@@ -5,7 +5,7 @@ machine do not disturb; whole rounds are timed by the clock.
 """
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from statistics import median
 from typing import Any
@@ -21,10 +21,10 @@ INSIDE = ("__enter__", "_before_step", "_after_step", "__exit__", "regulated")
 
 
 @contextmanager
-def stopwatch() -> Iterator[list[float]]:
-    """Collects the seconds of processor time spent inside the recorder."""
+def stopwatch(owner: Any = Recorder, names: Sequence[str] = INSIDE) -> Iterator[list[float]]:
+    """Collects the seconds of processor time spent inside these functions of a class or a module."""
     spent: list[float] = []
-    originals = {name: getattr(Recorder, name) for name in INSIDE}
+    originals = {name: getattr(owner, name) for name in names}
 
     def timed(original: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
@@ -37,12 +37,12 @@ def stopwatch() -> Iterator[list[float]]:
         return call
 
     for name, original in originals.items():
-        setattr(Recorder, name, timed(original))
+        setattr(owner, name, timed(original))
     try:
         yield spent
     finally:
         for name, original in originals.items():
-            setattr(Recorder, name, original)
+            setattr(owner, name, original)
 
 
 def rows(quick: bool) -> Iterator[Row]:
