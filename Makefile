@@ -24,7 +24,7 @@ $(LIGHT): pyproject.toml constraints.txt
 	@test -e $(STAMP) || $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[report]'
 	@touch $@
 
-demo: $(LIGHT)  ## which method helps on a small real problem, and why? an answer, a picture, a page; about two minutes
+demo: $(LIGHT)  ## which method helps on a small real problem, and why? an answer, a picture, a page; under a minute
 	@$(BIN)/ecgr demo
 
 quick: $(STAMP)  ## what a contributor runs after every change: no slow test

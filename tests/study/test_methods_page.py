@@ -8,7 +8,7 @@ from study.data import DATA, RESULTS
 PAGE = (RESULTS / "methods.md").read_text()
 
 
-@pytest.mark.parametrize("name", ["demo", "tuned-mnist"])
+@pytest.mark.parametrize("name", ["demo", "tuned-mnist", "tuned-fashion_mnist"])
 def test_every_row_is_that_of_the_data(name: str) -> None:
     pairs = json.loads((DATA / name / "comparison.json").read_text())["pairs"]
     assert pairs
@@ -22,8 +22,9 @@ def test_every_row_is_that_of_the_data(name: str) -> None:
         assert row in PAGE
 
 
-def test_tuned_values_are_those_of_the_trials() -> None:
-    for method in json.loads((DATA / "tuned-mnist" / "tuning.json").read_text())["methods"]:
-        best = max(method["trials"], key=lambda trial: trial["mean"])
+@pytest.mark.parametrize("name", ["demo", "tuned-mnist", "tuned-fashion_mnist"])
+def test_tuned_values_are_those_of_the_trials(name: str) -> None:
+    for method in json.loads((DATA / name / "tuning.json").read_text())["methods"]:
+        best = max((trial for trial in method["trials"] if trial["mean"] is not None), key=lambda trial: trial["mean"])
         assert best["values"] == method["chosen"]
         assert f"`{method['method']}`: optimizer.lr = {method['chosen']['optimizer.lr']}" in PAGE
