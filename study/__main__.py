@@ -5,6 +5,7 @@
     python -m study                        rebuild docs/results/paper.md, its figures and README's summary from the data
     python -m study gather RUNS [COMMIT]   make those data from the sweeps' run directories
     python -m study figures RUNS [OUT]     findings.json of any runs, and the figures drawn from it
+    python -m study ceiling OUT [WORKERS]  run the experiment on the ceiling of regulation
     python -m study command PROBLEM        the command that runs a problem of the leaderboard
 """
 
@@ -13,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from ecgr.errors import EcgrError
+from study.ceiling_runs import run_ceiling
 from study.data import DATA
 from study.document import rebuild
 from study.figure_findings import write_findings
@@ -22,6 +24,7 @@ from study.problems import problem
 COMMANDS: Mapping[str, Callable[..., object]] = {
     "": rebuild,
     "gather": lambda runs, commit=None: gather(Path(runs), DATA, commit or head()),
+    "ceiling": lambda out, workers="1": run_ceiling(Path(out), int(workers)),
     "command": lambda name: sys.stdout.write(f"{problem(name).command}\n"),
     "figures": lambda runs, out=None: write_findings(Path(runs), Path(out or f"{runs}/figures")),
 }
