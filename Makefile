@@ -54,6 +54,7 @@ docs: $(STAMP)  ## the documentation as a site, in build/site: offline, no warni
 
 results: $(STAMP)  ## docs/results/paper.md and its figures, from the committed data
 	@$(BIN)/python -m study
+	@$(BIN)/python docs/guide/which_method.py
 
 soak: $(STAMP)  ## the kill tests, for longer, and those of a real federation
 	@ECGR_KILLS=20 $(BIN)/pytest tests/integration/test_resume.py tests/integration/test_checkpoint.py

@@ -1,16 +1,19 @@
-"""The pages of the reference that nobody writes by hand: commands, settings, public names.
+"""The pages that nobody writes by hand: commands, settings, public names, and the notebooks to read.
 
 ``python docs/generate.py`` writes them beside the others, where `make docs` finds them; they are not kept.
 """
 
 import inspect
+import json
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import ecgr
 
-REFERENCE = Path(__file__).parent / "reference"
+HERE = Path(__file__).parent
+NOTEBOOKS = HERE.parent / "examples" / "notebooks"
 NOTE = "<!-- written by `python docs/generate.py` from the code itself: change that, not this page -->"
 
 
@@ -76,6 +79,13 @@ def settings_page() -> str:
     return "\n".join(lines)
 
 
+MODULES = {
+    "ecgr.testing": "Checks for parts of one's own.",
+    "ecgr.flower": "Real federations; the extra `flower`.",
+}
+"""Beside the package itself, what is public."""
+
+
 def api_page() -> str:
     """Every public name, with its docstring."""
     names = [name for name in ecgr.__all__ if not name.startswith("__")]
@@ -87,7 +97,22 @@ def api_page() -> str:
             lines += [f"## `ecgr.{name}`", "", f"A table by name: {entries}.", ""]
         else:
             lines += [f"::: ecgr.{name}", ""]
+    for module, what in MODULES.items():
+        lines += [f"## `{module}`", "", what, ""]
+        for name in import_module(module).__all__:
+            lines += [f"::: {module}.{name}", "    options:", "      heading_level: 3", ""]
     return "\n".join(lines)
+
+
+def notebook_page(notebook: Path) -> str:
+    """A notebook to read: its words and its code. Its outputs are whoever's who runs it."""
+    lines = []
+    for cell in json.loads(notebook.read_text(encoding="utf-8"))["cells"]:
+        source = "".join(cell["source"])
+        lines += [source, ""] if cell["cell_type"] == "markdown" else ["```python", source, "```", ""]
+    title, *rest = lines
+    kept = f"To run: [{notebook.name}]({notebook.name}), in a clone `examples/notebooks/{notebook.name}`."
+    return "\n".join([title, "", kept, "", *rest])
 
 
 def _cell(text: str) -> str:
@@ -97,6 +122,16 @@ def _cell(text: str) -> str:
 PAGES = {"commands.md": commands_page, "settings.md": settings_page, "api.md": api_page}
 
 
-if __name__ == "__main__":
+def write_pages() -> None:
+    """Write all of them."""
     for page, text in PAGES.items():
-        (REFERENCE / page).write_text(text())
+        (HERE / "reference" / page).write_text(text(), encoding="utf-8")
+    folder = HERE / "notebooks"
+    folder.mkdir(exist_ok=True)
+    for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
+        (folder / notebook.name).write_bytes(notebook.read_bytes())
+        (folder / f"{notebook.stem}.md").write_text(notebook_page(notebook), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    write_pages()

@@ -26,6 +26,8 @@ from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Outcome, Snapshot, play_round, start
 from ecgr.tasks.task import Task
 
+__all__ = ["check_algorithm", "check_regulator", "check_store"]
+
 LENGTHS = (1, 2, 3, 8, 30)
 """Numbers of steps that a regulator is tried on."""
 

@@ -3,11 +3,12 @@
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
+from urllib.parse import unquote
 
 import pytest
-
-import ecgr
 
 ROOT = Path(__file__).parents[2]
 
@@ -38,18 +39,42 @@ def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
     assert [page.name for page in pages if loaded.search(page.read_text())] == []
 
 
+def test_no_style_sheet_or_script_of_the_site_asks_for_another_host(site: Path) -> None:
+    """Addresses in code that a style loads at once; what a script could ask for only on a page that says so is not."""
+    loaded = re.compile(r"@import|url\(\s*[\"']?(?:https?:)?//", re.IGNORECASE)
+    assert [sheet.name for sheet in site.rglob("*.css") if loaded.search(sheet.read_text())] == []
+    fonts = [page.name for page in site.rglob("*.html") if "fonts.googleapis" in page.read_text()]
+    assert fonts == []
+
+
 def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
-    dead = [
-        f"{page.name}: {target}"
-        for page in site.rglob("*.html")
-        if page.name != "404.html"  # its links are from the root, wherever it is shown
-        for target in re.findall(r'(?:href|src)="([^"#]+)(?:#[^"]*)?"', page.read_text())
-        if not re.match(r"[a-z]+:", target) and not (page.parent / target).exists()
-    ]
+    pages = {
+        page: page.read_text() for page in site.rglob("*.html") if page.name != "404.html"
+    }  # its links: from the root
+    anchors = {page.resolve(): set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for page, text in pages.items()}
+    dead = []
+    for page, text in pages.items():
+        for target, anchor in re.findall(r'(?:href|src)="([^"#]*)(?:#([^"]*))?"', text):
+            if re.match(r"[a-z]+:", target):
+                continue
+            place = (page.parent / unquote(target)).resolve() if target else page.resolve()
+            there = place.exists() and (not anchor or place not in anchors or unquote(anchor) in anchors[place])
+            dead += [] if there else [f"{page.name}: {target}#{anchor}"]
     assert dead == []
 
 
-def test_the_reference_has_every_public_name(site: Path) -> None:
+@pytest.mark.parametrize("module", ["ecgr", "ecgr.testing", "ecgr.flower"])
+def test_the_reference_has_every_public_name(site: Path, module: str) -> None:
     page = (site / "reference" / "api.html").read_text()
-    public = [name for name in ecgr.__all__ if not name.startswith("__")]
-    assert [name for name in public if f"ecgr.{name}" not in page] == []
+    public = [name for name in import_module(module).__all__ if not name.startswith("__")]
+    assert len(public) >= 3
+    tables = [name for name in public if isinstance(getattr(import_module(module), name), Mapping)]
+    missing = [name for name in public if name not in tables and f'id="{module}.{name}"' not in page]
+    assert missing == []
+    assert [name for name in tables if f"<code>{module}.{name}</code>" not in page] == []
+
+
+def test_the_notebooks_are_on_the_site(site: Path) -> None:
+    for notebook in (ROOT / "examples" / "notebooks").glob("*.ipynb"):
+        assert (site / "notebooks" / notebook.name).read_bytes() == notebook.read_bytes()
+        assert (site / "notebooks" / f"{notebook.stem}.html").is_file()

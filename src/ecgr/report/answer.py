@@ -78,7 +78,7 @@ class Answer:
 
     def __str__(self) -> str:
         text = StringIO()
-        Console(file=text, width=WIDTH, color_system=None).print(self)
+        Console(file=text, width=WIDTH, color_system=None, force_jupyter=False).print(self)  # a text there, too
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
 
 

@@ -1,0 +1,57 @@
+"""The notebooks of ``examples/``: committed without outputs, and every cell runs, in a folder of its own."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
+LONGEST_METHOD = 30
+
+
+def cells(notebook: Path) -> list[dict[str, Any]]:
+    return [cell for cell in json.loads(notebook.read_text())["cells"] if cell["cell_type"] == "code"]
+
+
+def test_there_are_three() -> None:
+    assert [notebook.stem for notebook in NOTEBOOKS] == ["add_a_method", "compare_two_methods", "your_own_task"]
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_a_notebook_is_kept_without_outputs(notebook: Path) -> None:
+    assert cells(notebook)
+    for cell in cells(notebook):
+        assert cell["outputs"] == []
+        assert cell["execution_count"] is None
+        assert cell["metadata"] == {}
+
+
+def test_a_method_is_added_in_thirty_lines() -> None:
+    (notebook,) = (notebook for notebook in NOTEBOOKS if notebook.stem == "add_a_method")
+    (own,) = (source for cell in cells(notebook) if "class Masked" in (source := "".join(cell["source"])))
+    assert len(own.splitlines()) <= LONGEST_METHOD
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda notebook: notebook.stem)
+def test_every_cell_runs_and_the_answer_is_shown(
+    notebook: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nbclient = pytest.importorskip("nbclient", reason="the notebooks are executed with the extra dev")
+    nbformat = pytest.importorskip("nbformat")
+    pytest.importorskip("ipykernel")
+    monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    book = nbformat.read(notebook, as_version=4)
+    nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
+    shown = [
+        output["data"]["text/html"]
+        for cell in book.cells
+        if cell.cell_type == "code"
+        for output in cell.outputs
+        if "text/html" in output.get("data", {})
+    ]
+    assert len(shown) == 1
+    assert "<svg" in shown[0]
+    streams = {output["name"] for cell in book.cells for output in cell.get("outputs", []) if "name" in output}
+    assert streams <= {"stdout"}
