@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ecgr
-from ecgr.errors import ConfigError, DataError
+from ecgr.errors import ConfigError, DataError, QuorumLost
 from ecgr.report.sentences import sentence
 from ecgr.runs.paired import seed_list
 from ecgr.runs.record import RunRecord
@@ -96,6 +96,29 @@ def test_an_unknown_treatment_is_refused_before_anything_runs(tmp_path: Path) ->
     with pytest.raises(ConfigError, match=r"--treatment: no run has run\.step_controll"):
         ecgr.compare("quickstart", treatment=["run.step_controll"], out=tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_what_stops_every_run_is_said_once_before_anything_is_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ECGR_DATA", str(tmp_path / "empty"))
+    said: list[str] = []
+    with pytest.raises(DataError, match=r"^mnist: no MNIST/raw/ in .*empty; run `ecgr data fetch mnist`, [^\n]*$"):
+        ecgr.compare("paper/mnist", methods=["fedavg", "fedacg"], out=tmp_path / "out", warn=said.append)
+    with pytest.raises(ConfigError, match=r"^device: 'warp' cannot be used here [^\n]*$"):
+        ecgr.compare("quickstart", device="warp", out=tmp_path / "out", warn=said.append)
+    assert said == []
+    assert not (tmp_path / "out").exists()
+
+
+def test_runs_that_fail_alike_are_told_in_one_line(tmp_path: Path) -> None:
+    """Such a learning rate gives updates that are not finite, in the first round of each run."""
+    settings = {"partition.clients": 2, "data.fraction": 0.1, "federation.rounds": 3, "optimizer.lr": 1e30}
+    with pytest.raises(QuorumLost) as caught:
+        ecgr.compare("quickstart", seeds=2, settings=settings, engine="serial", out=tmp_path / "out")
+    first, last = str(caught.value).splitlines()
+    assert re.fullmatch(r"fedavg-\S+ and 3 more failed: round 1: none of 2 client updates can be used.*", first)
+    assert last == "4 of 4 runs failed; the same command tries them again"
 
 
 def test_what_is_finished_takes_no_settings(runs: Path) -> None:

@@ -28,7 +28,7 @@ from ecgr.runs.design import LENGTH, Design
 from ecgr.runs.paired import Arm, longer
 from ecgr.runs.plan import TUNING_SEEDS, VALIDATION, Grid, Plan, plan_comparison, trials
 from ecgr.runs.record import RunRecord, to_json
-from ecgr.runs.sweep import Planned, Progress, plan, run_all
+from ecgr.runs.sweep import Planned, Progress, check_ready, plan, run_all
 from ecgr.runs.workers import AUTO
 
 if TYPE_CHECKING:
@@ -111,6 +111,7 @@ def compare(
     material = made_already(source)
     if material is None:
         planned = plan_comparison(source, baseline, treatment=treatment, out=out, **asked)
+        check_ready(planned.runs, engine=engine, device=device)
         make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress)
         coarsely = length is None and methods is not None
         return run_comparison(planned, make, length=bool(length), coarsely=coarsely, warn=warn or _ignore)

@@ -81,7 +81,7 @@ def test_a_sweep_skips_what_is_finished_and_reports_what_failed(tmp_path: Path) 
 
     first = ecgr(*command)
     assert first.returncode == 6
-    assert first.stderr.count("failed:") == 2
+    assert "and 1 more failed:" in first.stderr
     assert "none of 3 client updates can be used" in first.stderr
     before = stamps(tmp_path / "out")
     assert len(before) == 2

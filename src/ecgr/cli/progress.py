@@ -151,11 +151,12 @@ class SweepDisplay:
             self._line(planned, "its worker died; begun again")
 
     def ended(self, planned: Planned) -> None:
-        """A run is finished or has failed; one line where there is no terminal."""
+        """A run is finished or has failed; one line where there is no terminal, none of one that never began."""
         self._begun.discard(planned.name)
         if not planned.finished:
             self._failed.add(planned.name)
-        self._line(planned, "finished" if planned.finished else "failed")
+        if planned.rounds_done:
+            self._line(planned, "finished" if planned.finished else "failed")
 
     def _line(self, planned: Planned, what: str) -> None:
         if not err.is_terminal:

@@ -18,6 +18,7 @@ from ecgr.experiment.config import Experiment, read
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.runs.workers import asked_workers, worker_count
+from ecgr.tasks.data.verify import OnDisk
 from ecgr.tasks.task import Task, TaskIdentity
 
 if TYPE_CHECKING:
@@ -146,12 +147,12 @@ def run_all(
     progress: Progress | None = None,
     tolerated: Container[int] = (),
 ) -> None:
-    """Make the runs that are left; one error with a line for each that failed, ``tolerated`` exit codes apart."""
+    """Make the runs that are left; one error with a line for each reason to fail, ``tolerated`` exit codes apart."""
     with progress(plans) if progress else nullcontext() as listener:
         found = execute(plans, workers=workers, engine=engine, device=device, listener=listener)
     failures = [failure for failure in found if failure.exit_code not in tolerated]
     if failures:
-        lines = [f"{failure.name} failed: {failure.reason}" for failure in failures]
+        lines = [f"{_some(names)} failed: {reason}" for reason, names in _by_reason(failures).items()]
         lines.append(f"{len(failures)} of {len(plans)} runs failed; the same command tries them again")
         raise with_code(failures[0].exit_code, *lines)
 
@@ -171,6 +172,7 @@ def execute(
         _refuse_run_around(planned)
     if not left:
         return []
+    check_ready(left, engine=engine, device=device)
     from ecgr.runs.away import seen_by_others  # loads torch
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.engines.pool import Lost  # loads torch
@@ -198,6 +200,32 @@ def execute(
             if listener is not None:
                 listener.ended(planned)
     return failures
+
+
+def check_ready(plans: Sequence[Planned], *, engine: "str | Cluster | None" = None, device: str = "cpu") -> None:
+    """Say once, before anything is written, what would stop every run: missing data, a device that is not there."""
+    from ecgr.simulation.engines import engine_kind  # loads torch
+    from ecgr.simulation.prepare import checked_device  # loads torch
+
+    if engine_kind(engine or "pool", 1).beyond:
+        return  # other machines have data and devices of their own
+    checked_device(device)
+    sources = [planned.experiment.source for planned in plans if not planned.finished]
+    for index, source in enumerate(sources):
+        if isinstance(source, OnDisk) and source not in sources[:index]:
+            source.folder()
+
+
+def _by_reason(failures: Sequence[Failure]) -> dict[str, list[str]]:
+    """The names of runs that failed alike, together."""
+    found: dict[str, list[str]] = {}
+    for failure in failures:
+        found.setdefault(failure.reason, []).append(failure.name)
+    return found
+
+
+def _some(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
 def _refuse_run_around(planned: Planned) -> None:

@@ -80,7 +80,7 @@ def _problem(
     train, test = Held.of(dataset.train), Held.of(dataset.test)
     outputs = _trial_outputs(model, dataset, test)
     if experiment.run.precision != "float32":
-        _trial_outputs(deepcopy(model).to(_checked_device(device)), dataset, test, experiment.run.precision)
+        _trial_outputs(deepcopy(model).to(checked_device(device)), dataset, test, experiment.run.precision)
     _check_loss(loss, dataset, outputs)
     if whole:
         _check_metrics(metrics, dataset.test.targets, outputs)
@@ -96,7 +96,7 @@ def _problem(
         std=dataset.std,
         partition=partition,
         test_clients=_test_clients(dataset, partition),
-        device=_checked_device(device),
+        device=checked_device(device),
     )
     _check_single_sample_batches(problem)
     return problem
@@ -200,7 +200,8 @@ def _test_clients(dataset: Dataset, partition: Partition) -> NDArray[np.int64] |
     return clients if (clients >= 0).any() else None
 
 
-def _checked_device(device: str) -> str:
+def checked_device(device: str) -> str:
+    """``device``, if torch can use it here."""
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
