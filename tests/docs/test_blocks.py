@@ -1,0 +1,222 @@
+"""Every block of code in README, tutorial and guides is run; what cannot be is named, with its reason, and parsed.
+
+Python sessions (``pycon``) are doctests, which pytest collects from the pages themselves.
+"""
+
+import ast
+import json
+import os
+import shlex
+import subprocess
+import sys
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+import pytest
+import typer
+
+import ecgr
+from ecgr.cli.app import app, run_command_line
+from ecgr.cli.comparing import grid_of
+from ecgr.cli.options import overrides
+from ecgr.experiment.methods import Method, split_methods
+from ecgr.experiment.presets import presets
+from ecgr.runs.plan import plan_comparison
+from ecgr.runs.sweep import grid
+from support.blocks import ROOT, SHELL, Block, arguments, blocks, commands, spoken
+
+HOURS, DATA, MACHINES = "takes hours", "needs data on disk", "needs several machines, or root"
+NOT_RUN = {
+    "git clone": "needs the repository's address",
+    "make ": "is the suite, or runs longer than it",
+    "pip install": "installs: tests/integration/test_wheel.py",
+    ".venv/bin/pytest": "is the suite",
+    "ecgr demo": "takes a minute: tests/integration/test_wheel.py, with fewer seeds",
+    "ecgr compare hospitals/": DATA,
+    "ecgr federate check hospitals/": DATA,
+    "ecgr federate local": "starts a federation of processes: tests/integration/test_flower_processes.py",
+    "ecgr sweep study/": HOURS,
+    "ecgr compare study/": HOURS,
+    "ecgr compare runs/study-": HOURS,
+    "python -m study figures": HOURS,
+    "ecgr run experiment.toml": "needs the plugin installed: tests/integration/test_plugin.py",
+    "head=": MACHINES,
+    "srun ray": MACHINES,
+    "chown ": MACHINES,
+}
+"""How commands begin that are only parsed, each with the reason."""
+NOT_RUN_PYTHON = {"docs/guide/scaling.md": "needs a cluster with GPUs"}
+SMALLER = {
+    "compare": "--seeds 2 --set federation.rounds=1 --engine serial --no-length",
+    "run": "--set federation.rounds=1 --engine serial",
+}
+SMALLER_PRESET = " --set data.fraction=0.3 --set partition.clients=4 --set partition.min_batches=1"
+"""What is added to a command, so that it ends soon; everything else of it stays."""
+CHECKED = {"pycon", "python", "toml", "json", "yaml", "diff", "text", *SHELL}
+COMMANDS = [(block, command) for block in blocks(*SHELL) for command in commands(block)]
+
+
+def reason(command: str) -> str | None:
+    return next((why for start, why in NOT_RUN.items() if command.startswith(start)), None)
+
+
+def test_every_block_says_what_it_is() -> None:
+    assert [str(block) for block in blocks() if block.language not in CHECKED] == []
+    sessions = [block for block in blocks("python") if block.text.startswith(">>>")]
+    assert [str(block) for block in sessions] == [], "a session is `pycon`"
+
+
+def test_every_session_is_collected_as_a_doctest() -> None:
+    options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
+    assert "--doctest-glob=*.md" in options["addopts"]
+    for block in blocks("pycon"):
+        assert ">>> " in block.text
+        assert block.page.split("/")[0] in options["testpaths"]
+
+
+def test_what_is_not_run_is_still_there() -> None:
+    assert [start for start in NOT_RUN if not any(command.startswith(start) for _, command in COMMANDS)] == []
+    assert set(NOT_RUN_PYTHON) <= {block.page for block in blocks("python")}
+
+
+def parse(words: list[str]) -> tuple[str, dict[str, Any]]:
+    """The command that is meant and its parameters, as the command line itself reads them."""
+    group: Any = typer.main.get_command(app)
+    context, path = group.make_context("ecgr", list(words)), []
+    while hasattr(group, "commands") and (left := [*context._protected_args, *context.args]):
+        name, group, rest = group.resolve_command(context, left)
+        context = group.make_context(name, rest, parent=context)
+        path.append(name)
+    return " ".join(path), context.params
+
+
+@pytest.mark.parametrize(("block", "command"), COMMANDS, ids=lambda value: str(value)[:60])
+def test_every_command_of_ecgr_exists_with_its_options_methods_and_settings(
+    block: Block, command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = arguments(command)
+    if words is None:
+        return
+    monkeypatch.chdir(tmp_path)
+    check(*parse(words))
+
+
+def check(name: str, given: Mapping[str, Any]) -> None:
+    """What a command names exists: the preset, its keys, the methods."""
+    source, settings = given.get("experiment"), overrides(given.get("settings"))
+    if name == "sweep":
+        assert list(grid(given["file"], settings))
+    elif name == "compare" and source in presets():
+        methods = split_methods(given["methods"]) if given["methods"] else None
+        plan_comparison(
+            source, given["baseline"], methods=methods, settings=settings, tune=grid_of(given["tune"] or [])
+        )
+    elif source in presets():
+        ecgr.load(source, settings)
+    elif given.get("methods"):
+        assert [Method.of(method) for method in split_methods(given["methods"])]
+
+
+@pytest.mark.parametrize(("page", "command"), sorted(set(spoken())), ids=lambda value: str(value)[:60])
+def test_every_command_in_running_text_exists(page: str, command: str) -> None:
+    try:
+        parse(shlex.split(command)[1:])
+    except (click.MissingParameter, click.BadOptionUsage) as problem:  # named without all that it needs
+        assert "No such" not in problem.format_message(), f"{page}: {problem.format_message()}"
+
+
+def test_targets_of_make_and_extras_of_pip_exist() -> None:
+    made = [command.split()[1] for _, command in COMMANDS if command.startswith("make ")]
+    makefile = (ROOT / "Makefile").read_text()
+    assert made
+    assert [target for target in made if f"\n{target}:" not in makefile] == []
+
+
+RUN = {
+    page: [command for block, command in COMMANDS if block.page == page and reason(command) is None]
+    for page in dict.fromkeys(block.page for block, _ in COMMANDS)
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("page", [page for page, own in RUN.items() if own])
+def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One after the other, in an empty folder with the tutorial's task in it."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_task.py").write_text(the_tutorials_task().text)
+    for command in RUN[page]:
+        words = arguments(command)
+        if words is None:
+            done = subprocess.run(
+                command, shell=True, check=False, capture_output=True, text=True, timeout=120, env=here()
+            )
+            assert done.returncode == 0, f"{command}: {done.stderr}"
+        else:
+            monkeypatch.setattr(sys, "argv", ["ecgr", *words, *smaller(words).split()])
+            assert run_command_line() == 0, command
+
+
+def smaller(words: list[str]) -> str:
+    """What is added to a command that runs something."""
+    if words[0] not in SMALLER or words[1].startswith("runs/"):
+        return ""
+    return SMALLER[words[0]] + (SMALLER_PRESET if words[1] in presets() else "")
+
+
+def here() -> dict[str, str]:
+    """The environment in which `python` is this one."""
+    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+
+
+def the_tutorials_task() -> Block:
+    (block,) = (block for block in blocks("python") if block.text.startswith("# my_task.py\n"))
+    return block
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("block", blocks("python"), ids=str)
+def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    if block.page in NOT_RUN_PYTHON:
+        tree = ast.parse(block.text)
+        tree.body = [line for line in tree.body if isinstance(line, (ast.Import, ast.ImportFrom))]
+        exec(compile(tree, str(block), "exec"), {})
+    else:
+        exec(compile(block.text, str(block), "exec"), {"__name__": "block"})
+
+
+@pytest.mark.parametrize("block", blocks("toml"), ids=str)
+def test_toml_is_read_as_it_is_meant(block: Block) -> None:
+    content = tomllib.loads(block.text)
+    if "grid" in content:
+        assert list(grid(content))
+    elif "project" in content:
+        for group in content["project"]["entry-points"]:
+            assert f"`{group}`" in (ROOT / "docs/guide/extending.md").read_text()
+    else:
+        assert ecgr.load(content)
+
+
+def test_what_other_programs_read_is_well_formed() -> None:
+    yaml = pytest.importorskip("yaml")
+    for block in blocks("json"):
+        assert json.loads(block.text)
+    for block in blocks("yaml"):
+        assert yaml.safe_load(block.text)
+
+
+def test_the_difference_that_is_shown_is_that_of_the_two_clients() -> None:
+    """Every line of it stands in one of the files, on the side that it says."""
+    (block,) = blocks("diff")
+    folder = ROOT / "examples" / "flower-dropin" / "dropin"
+    plain, regulated = (
+        (folder / name).read_text().splitlines() for name in ("client_app.py", "regulated_client_app.py")
+    )
+    for line in block.text.splitlines():
+        sign, text = line[:1], line[1:]
+        if sign != "@":
+            assert (text in plain) == (sign in "- "), line
+            assert (text in regulated) == (sign in "+ "), line
