@@ -85,12 +85,15 @@ class BlockedStore(ABC):
         """``coefficients @ G``, (d,): summed in float64, one step after the other, then rounded as the steps are."""
         weights = per_step(coefficients, self._length).to(self._device)
         result = torch.empty(self._size, device=self._device, dtype=self._dtype)
+        # One piece of memory for all products: made anew for each, the system would have to clear it each time.
+        spare = torch.empty(ROWS_AT_ONCE * 2 * self.columns_per_block, dtype=torch.float64, device=self._device)
         for start, stop in self._blocks(wider=2):
             total = torch.zeros(stop - start, dtype=torch.float64, device=self._device)
             first = 0
             for tile in self._tiles(start, stop):
                 for rows in torch.split(tile, ROWS_AT_ONCE):
-                    weighted = rows.to(torch.float64, copy=True).mul_(weights[first : first + len(rows), None])
+                    weighted = spare[: rows.numel()].view(rows.shape).copy_(rows)
+                    weighted.mul_(weights[first : first + len(rows), None])
                     for row in weighted.unbind():
                         total.add_(row)
                     first += len(rows)
