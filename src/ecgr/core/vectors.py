@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
+from operator import attrgetter
 
 from ecgr.component import Module, Tensor, torch
 from ecgr.core.wrappers import bare_model, bare_name
@@ -58,6 +59,19 @@ class ParamSpec:
         Names that only a wrapper makes different (DistributedDataParallel's, ``torch.compile``'s) are the same names.
         """
         model = bare_model(model)
+        try:
+            tensors = [attrgetter(name)(model) for name in self.names]
+        except AttributeError:
+            tensors = []
+        if not tensors or any(tensor is None for tensor in tensors):
+            tensors = self._looked_up(model)
+        for name, shape, tensor in zip(self.names, self.shapes, tensors, strict=True):
+            if tuple(tensor.shape) != shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the vector describes {shape}")
+        return tensors
+
+    def _looked_up(self, model: Module) -> list[Tensor]:
+        """As `tensors`, where a wrapper changed the names."""
         available = dict(model.named_parameters()) | dict(model.named_buffers())
         names = self.names
         if not available.keys() >= set(names):
@@ -66,11 +80,7 @@ class ParamSpec:
         missing = [name for name in names if name not in available]
         if missing:
             raise ValueError(f"the model lacks {', '.join(missing)}: it is not the one this vector describes")
-        tensors = [available[name] for name in names]
-        for name, shape, tensor in zip(self.names, self.shapes, tensors, strict=True):
-            if tuple(tensor.shape) != shape:
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the vector describes {shape}")
-        return tensors
+        return [available[name] for name in names]
 
     def flatten(self, tensors: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
         """Copy ``tensors`` into one flat vector, ``out`` if given."""

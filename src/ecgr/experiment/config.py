@@ -8,7 +8,7 @@ import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ from ecgr.tasks.task import Task, TaskIdentity
 DEFAULT_CLIENTS = 10
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Experiment:
     """One fully specified run.
 
@@ -116,7 +116,7 @@ class Experiment:
             raise ConfigError(f"partition.clients: {clients} clients cannot share {available} training samples")
         return experiment
 
-    @property
+    @cached_property
     def algorithm(self) -> Algorithm:
         """What ``[algorithm]`` and ``[server]`` say together."""
         return compose(self.correction, self.server)

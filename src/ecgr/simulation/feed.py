@@ -39,7 +39,7 @@ class Feed:
 
     def outputs(self, inputs: Any, rows: Tensor | slice) -> Tensor:
         """The model's outputs for some rows of ``inputs``: one array, a tuple or a dict of them."""
-        given = map_arrays(lambda array: self._prepared(array[rows]), inputs)
+        given = map_arrays(lambda array: self._prepared(taken(array, rows)), inputs)
         if isinstance(given, dict):
             found = self._forward(**given)
         else:
@@ -55,6 +55,11 @@ class Feed:
         if batch.is_floating_point():
             return batch.to(self._dtype)
         return batch if batch.dtype == torch.bool else batch.long()
+
+
+def taken(array: Tensor, rows: Tensor | slice) -> Tensor:
+    """``array[rows]``; many times faster where the rows are named one by one."""
+    return array[rows] if isinstance(rows, slice) else array.index_select(0, rows)
 
 
 def safe_in_channels_last(model: nn.Module) -> bool:
