@@ -18,7 +18,7 @@ from support.hospitals import write_hospitals
 from support.problems import same_bits
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
-from support.federations import replay
+from support.replay import replay
 
 pytestmark = pytest.mark.slow
 

@@ -1,25 +1,31 @@
-"""Commands on a Ray cluster of two nodes, one of which is killed: the bits of serial, and nothing left behind."""
+"""Commands on a Ray cluster of two nodes, and what may be killed: the bits of serial, and nothing left behind."""
 
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
+from shutil import rmtree
 from typing import Any
 from uuid import uuid4
 
 import psutil  # type: ignore[import-untyped]
 import pytest
+from safetensors.torch import save_file
 
 import ecgr
-from support.commands import ECGR, environment
+from ecgr.experiment.config import load
+from ecgr.experiment.task_files import task_or_name
+from ecgr.simulation.engines.ray import Cluster as RayCluster
+from support.commands import ECGR, environment, rows_without_times
+from support.replay import replay
 
 pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
-SMALL = {"partition.clients": 4, "data.fraction": 0.3}
+SMALL = {"partition.clients": 4, "data.fraction": 0.3, "federation.rounds": 20}
 OPTIONS = [option for key, value in SMALL.items() for option in ("--set", f"{key}={value}")]
 
 
@@ -36,7 +42,7 @@ def cluster() -> Iterator[Any]:
 
 def begin(*arguments: str | Path, **extra: str) -> "subprocess.Popen[str]":
     return subprocess.Popen(
-        [ECGR, *map(str, arguments), *OPTIONS],
+        [ECGR, *map(str, arguments)],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -56,53 +62,169 @@ def end(process: "subprocess.Popen[str]") -> str:
     return errors
 
 
-def wait_for_rounds(process: "subprocess.Popen[str]", folder: Path, runs: int) -> None:
-    """Until so many runs below ``folder`` have a round on the disk."""
-    while process.poll() is None and sum(path.stat().st_size > 0 for path in folder.rglob("rounds.jsonl")) < runs:
+def wait_until(process: "subprocess.Popen[str]", happened: Callable[[], bool]) -> None:
+    """Until something has happened; a process that ends before is in error."""
+    while not happened():
         with suppress(subprocess.TimeoutExpired):
             process.wait(timeout=0.02)
+            raise AssertionError(end(process))
+
+
+def wait_for_rounds(process: "subprocess.Popen[str]", folder: Path, runs: int) -> None:
+    """Until so many runs below ``folder`` have a round on the disk."""
+    wait_until(process, lambda: sum(path.stat().st_size > 0 for path in folder.rglob("rounds.jsonl")) >= runs)
 
 
 def models(folder: Path) -> dict[str, bytes]:
     return {path.parent.name: path.read_bytes() for path in folder.rglob("model.safetensors")}
 
 
-def test_a_comparison_survives_the_death_of_a_node_to_the_bits_of_serial(cluster: Any, tmp_path: Path) -> None:
-    """Two workers on two nodes of one CPU: each has a run, so the node that dies has one, which begins again."""
-    rounds = 25
+@pytest.fixture
+def second(cluster: Any) -> Iterator[Any]:
+    """The second node; the test may kill it."""
     node = cluster.add_node(num_cpus=1)
-    process = begin(
-        *("compare", "quickstart", "--seeds", "1", "--set", f"federation.rounds={rounds}", "--out", tmp_path / "ray"),
-        *("--engine", "ray", "--ray-address", cluster.address, "--workers", "2"),
-    )
-    wait_for_rounds(process, tmp_path / "ray", 2)
-    cluster.remove_node(node, allow_graceful=False)
+    yield node
+    if node in cluster.list_all_nodes():
+        cluster.remove_node(node)
+
+
+@pytest.fixture(scope="module")
+def serial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The models of a comparison in this process."""
+    out = tmp_path_factory.mktemp("serial")
+    ecgr.compare("quickstart", seeds=1, settings=SMALL, engine="serial", out=out)
+    found = models(out)
+    assert len(found) == 2
+    return found
+
+
+def compare_on(cluster: Any, out: Path) -> "subprocess.Popen[str]":
+    """Two workers on two nodes of one CPU, and two runs: each node has one."""
+    options = ["--engine", "ray", "--ray-address", cluster.address, "--workers", "2", *OPTIONS]
+    return begin("compare", "quickstart", "--seeds", "1", "--out", out, *options)
+
+
+def test_a_comparison_survives_the_death_of_a_node_to_the_bits_of_serial(
+    cluster: Any, second: Any, serial: dict[str, bytes], tmp_path: Path
+) -> None:
+    """The run of the node that dies begins again on the other."""
+    process = compare_on(cluster, tmp_path)
+    wait_for_rounds(process, tmp_path, 2)
+    cluster.remove_node(second, allow_graceful=False)
     errors = end(process)
     assert process.returncode == 0, errors
     assert "its worker died; begun again" in errors
-    ecgr.compare("quickstart", seeds=1, rounds=rounds, settings=SMALL, engine="serial", out=tmp_path / "serial")
-    assert len(models(tmp_path / "serial")) == 2
-    assert models(tmp_path / "ray") == models(tmp_path / "serial")
+    assert models(tmp_path) == serial
 
 
-def test_rounds_and_runs_over_two_nodes_have_the_bits_of_serial(cluster: Any, tmp_path: Path) -> None:
-    node = cluster.add_node(num_cpus=1)
-    options = ["--engine", "ray", "--workers", "auto", "--set", "federation.rounds=2"]
-    run = begin("run", "quickstart", "--out", tmp_path / "ray/one", *options, RAY_ADDRESS=cluster.address)
-    errors = end(run)
-    assert run.returncode == 0, errors
-    ecgr.run("quickstart", settings=SMALL, rounds=2, engine="serial", out=tmp_path / "serial/one")
-    compared = begin(
-        *("compare", "quickstart", "--seeds", "2", "--ray-address", cluster.address, "--cpus-per-worker", "0.5"),
-        *options,
-        *("--out", tmp_path / "ray/many"),
+def test_a_comparison_whose_command_was_killed_goes_on_when_it_is_given_again(
+    cluster: Any, second: Any, serial: dict[str, bytes], tmp_path: Path
+) -> None:
+    process = compare_on(cluster, tmp_path)
+    wait_for_rounds(process, tmp_path, 2)
+    os.killpg(process.pid, signal.SIGKILL)
+    end(process)
+    assert len(models(tmp_path)) < 2
+    again = compare_on(cluster, tmp_path)
+    errors = end(again)
+    assert again.returncode == 0, errors
+    assert models(tmp_path) == serial
+
+
+def test_runs_over_two_nodes_have_the_bits_of_serial(cluster: Any, second: Any, tmp_path: Path) -> None:
+    """As many workers as there is room for, at an address from the environment."""
+    options = ["--engine", "ray", "--cpus-per-worker", "0.5", *OPTIONS, "--set", "federation.rounds=2"]
+    process = begin(
+        "compare", "quickstart", "--seeds", "4", "--out", tmp_path / "ray", *options, RAY_ADDRESS=cluster.address
     )
-    errors = end(compared)
-    assert compared.returncode == 0, errors
-    ecgr.compare("quickstart", seeds=2, rounds=2, settings=SMALL, engine="serial", out=tmp_path / "serial/many")
-    cluster.remove_node(node)
-    assert len(models(tmp_path / "serial")) == 5
+    errors = end(process)
+    assert process.returncode == 0, errors
+    settings = {**SMALL, "federation.rounds": 2}
+    ecgr.compare("quickstart", seeds=4, settings=settings, engine="serial", out=tmp_path / "serial")
+    assert len(models(tmp_path / "serial")) == 8
     assert models(tmp_path / "ray") == models(tmp_path / "serial")
+
+
+TASK = """
+import os, signal, time
+from pathlib import Path
+import numpy as np
+from torch import nn
+import ecgr
+
+GATE, GRAVE = Path({gate!r}), Path({grave!r})
+SITES = np.arange(24) % 4
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(3, 2)
+
+    def forward(self, inputs):
+        if self.training and GRAVE.exists() and inputs[0, 0] == 2:  # the third site's samples
+            os.kill(os.getpid(), signal.SIGKILL)
+        if self.training and GATE.exists():
+            (GATE / str(os.getpid())).touch()
+            while GATE.exists():
+                time.sleep(0.01)
+        return self.linear(inputs)
+
+inputs = np.random.default_rng(0).normal(size=(24, 3)).astype(np.float32)
+inputs[:, 0] = SITES
+samples = inputs, (inputs[:, 1] > 0).astype(int)
+task = ecgr.Task(Model, samples, samples, clients=SITES.astype(str))
+"""
+CONFIG = {"algorithm.name": "scaffold", "federation.rounds": 2, "federation.batch_size": 3, "optimizer.lr": 0.1}
+
+
+@pytest.fixture
+def task_file(tmp_path: Path) -> Path:
+    """Clients stop in the middle of a step while the folder `gate` is there, and the third one's process dies in it
+    while there is a file `grave`."""
+    path = tmp_path / f"task_{uuid4().hex}.py"
+    path.write_text(TASK.format(gate=str(tmp_path / "gate"), grave=str(tmp_path / "grave")))
+    return path
+
+
+def test_a_node_that_dies_in_the_middle_of_a_round_costs_nothing(
+    cluster: Any, second: Any, task_file: Path, tmp_path: Path
+) -> None:
+    """Both workers stand in the middle of a step when one's node is killed: its client is trained on the other."""
+    gate = tmp_path / "gate"
+    gate.mkdir()
+    process = begin(
+        *("run", f"{task_file}:task", "--out", tmp_path / "ray", "--workers", "2"),
+        *("--engine", "ray", "--ray-address", cluster.address),
+        *(option for key, value in CONFIG.items() for option in ("--set", f"{key}={value}")),
+    )
+    wait_until(process, lambda: len(list(gate.iterdir())) == 2)
+    held = [int(path.name) for path in gate.iterdir()]
+    cluster.remove_node(second, allow_graceful=False)
+    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in held if psutil.pid_exists(pid)], timeout=20)
+    assert len(alive) == 1
+    rmtree(gate)
+    errors = end(process)
+    assert process.returncode == 0, errors
+    ecgr.run(task_or_name(f"{task_file}:task"), tmp_path / "serial", settings=CONFIG, engine="serial")
+    assert models(tmp_path / "ray") == {"ray": (tmp_path / "serial/model.safetensors").read_bytes()}
+    assert rows_without_times(tmp_path / "ray") == rows_without_times(tmp_path / "serial")
+
+
+def test_a_client_whose_worker_always_dies_is_lost_and_the_others_go_on(
+    cluster: Any, task_file: Path, tmp_path: Path
+) -> None:
+    """Bits of the recorded participation; the task's file is gone before any node could read it."""
+    task = task_or_name(f"{task_file}:task")
+    task_file.unlink()
+    (tmp_path / "grave").touch()
+    settings = {**CONFIG, "federation.rounds": 1}
+    record = ecgr.run(task, tmp_path / "ray", settings=settings, engine=RayCluster(address=cluster.address))
+    (row,) = record.rounds
+    assert [client["client"] for client in row["clients"]] == [0, 1, 3]
+    assert row["rejected"] == [{"client": 2, "reason": "lost: the actor that held it died, 2 times"}]
+    (tmp_path / "grave").unlink()
+    save_file(replay(load(task, settings), record.rounds), tmp_path / "replayed.safetensors")
+    assert (tmp_path / "ray/model.safetensors").read_bytes() == (tmp_path / "replayed.safetensors").read_bytes()
 
 
 def marked(mark: str) -> list[psutil.Process]:
@@ -120,7 +242,7 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     mark = uuid4().hex
     process = begin(
         *("run", "quickstart", "--out", tmp_path / "run", "--engine", "ray", "--workers", "1"),
-        *("--set", "federation.rounds=500"),
+        *("--set", "federation.rounds=500", "--set", "data.fraction=0.3"),
         ECGR_MARK=mark,
     )
     wait_for_rounds(process, tmp_path, 1)

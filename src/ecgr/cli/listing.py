@@ -6,6 +6,7 @@ from inspect import getdoc
 from typing import Annotated, Any
 
 import typer
+from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -44,8 +45,9 @@ TABLES: Mapping[str, PartTable[Any]] = {
 METHODS = "methods"
 NOTES = (
     f"A method is written {NOTATION}.",
-    "up, down: vectors of the model's size a client and round; client, server: kept from round to round;"
-    " passes: forward and backward a step. What a client keeps makes it stateful: it must come back.",
+    "up, down: vectors of the model's size a client and round, in brackets with a regulator; client, server: kept from"
+    " round to round, N for each of the clients; passes: forward and backward a step. What a client keeps makes it"
+    " stateful: it must come back.",
 )
 
 
@@ -102,14 +104,18 @@ def _list_methods(as_json: bool) -> None:
     if as_json:
         print_json([{**asdict(method), "stateful": method.cost.stateful} for method in methods])
         return
-    headings = ("method", "up", "down", "client", "server", "passes", "when it helps")
-    table = Table(*headings, box=None, pad_edge=False)
+    rows = [("method", "up", "down", "client", "server", "passes")]
     for method in methods:
         cost = method.cost
-        up = str(cost.up) + (f" ({cost.up_regulated} regulated)" if cost.up_regulated != cost.up else "")
-        server = str(cost.server) + (f" + {cost.server_per_client} a client" if cost.server_per_client else "")
-        cells = (method.notation, up, str(cost.down), str(cost.client), server, f"{cost.forward}+{cost.backward}")
-        table.add_row(*map(Text, (*cells, f"{method.helps} ({method.evidence})")))
-    out.print(table)
+        up = str(cost.up) + (f" ({cost.up_regulated})" if cost.up_regulated != cost.up else "")
+        server = str(cost.server) + (" + N" * cost.server_per_client)
+        passes = f"{cost.forward}+{cost.backward}"
+        rows.append((method.notation, up, str(cost.down), str(cost.client), server, passes))
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
+    out.print(lines[0], markup=False)
+    for line, method in zip(lines[1:], methods, strict=True):  # a name is never cut: it is there to be copied
+        out.print(line, markup=False, soft_wrap=True)
+        out.print(Padding(Text(f"{method.helps} ({method.evidence})"), (0, 0, 0, 4)))
     for line in NOTES:
         out.print(line, markup=False)

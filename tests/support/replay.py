@@ -1,0 +1,27 @@
+"""What the simulator's own code gives for the clients that took part, and no others."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+
+from ecgr.experiment.config import Experiment
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.prepare import prepare
+from ecgr.simulation.rounds import Replies, conclude, final_state, round_jobs, start
+
+
+def replay(chosen: Experiment, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
+    """The model that the simulator's own code gives for the recorded participation."""
+    problem = prepare(chosen, chosen.source.load())
+    engine, snapshot = SerialEngine(problem), start(problem)
+    for row in rows:
+        recorded = {client["client"] for client in row["clients"]}
+        jobs = [job for job in round_jobs(problem, snapshot) if job.client in recorded]
+        assert len(jobs) == len(recorded), "only sampled clients are used"
+        answers: list[Any] = list(engine.map(jobs))
+        states = {result.client: state for result, state in answers if state}
+        replies = Replies([result for result, _ in answers], states, [])
+        snapshot = conclude(problem, engine, snapshot, jobs, replies, time.perf_counter()).snapshot
+    return final_state(problem, snapshot)
