@@ -76,8 +76,8 @@ def with_code(exit_code: int, *lines: str) -> EcgrError:
     >>> with_code(6, "a failed", "b failed")
     QuorumLost('a failed\\nb failed')
     """
-    kinds = {kind.exit_code: kind for kind in EcgrError.__subclasses__()}
-    return kinds.get(exit_code, EcgrError)("\n".join(lines))
+    kind = next((kind for kind in EcgrError.__subclasses__() if kind.exit_code == exit_code), EcgrError)
+    return kind("\n".join(lines))
 
 
 def missing_extra(what: str, extra: str) -> EnvironmentFault:

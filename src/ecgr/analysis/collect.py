@@ -11,6 +11,7 @@ from ecgr.analysis.labels import Config, labels, server_lr, without_server_lr
 from ecgr.analysis.metrics import RunSummary, Values
 from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
 from ecgr.errors import DataError
+from ecgr.runs.place import holder_path
 from ecgr.runs.record import RunRecord
 
 State = Literal["finished", "still going", "interrupted"]
@@ -147,7 +148,7 @@ def state_of(record: RunRecord) -> State:
     """Finished, still going (its process lives), or interrupted."""
     if record.finished:
         return "finished"
-    return "still going" if _held(record.directory / ".holder") else "interrupted"
+    return "still going" if _held(holder_path(record.directory)) else "interrupted"
 
 
 def _curves(configs: Sequence[Config], tuned: Sequence[str]) -> list[str]:

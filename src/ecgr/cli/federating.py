@@ -62,7 +62,7 @@ def local_command(
     from ecgr.flower.deploy.check import check_site, places
     from ecgr.flower.deploy.layout import data_places
     from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
-    from ecgr.runs.runner import refuse_foreign
+    from ecgr.runs.place import refuse_foreign
     from ecgr.simulation.prepare import prepare
 
     guard = _guard(min_clients, deadline, norm_factor, outliers)

@@ -19,7 +19,8 @@ from filelock import FileLock, Timeout
 
 from ecgr.errors import EnvironmentFault
 from ecgr.files import write_atomically
-from ecgr.runs.runner import OWN_FILES, Watch, locked
+from ecgr.runs.place import OWN_FILES, locked
+from ecgr.runs.runner import Watch
 from ecgr.runs.sweep import CHECKPOINTS_APART, Failure, RunJob, Tasks
 from ecgr.simulation.engines.ray import Rest
 

@@ -11,7 +11,7 @@ from ecgr.experiment.choices import override
 from ecgr.experiment.config import Experiment
 from ecgr.experiment.methods import Method, parse_method
 from ecgr.runs.design import Design
-from ecgr.runs.runner import method_of
+from ecgr.runs.manifest import method_of
 
 SEEDS = 10
 """With fewer, hardly any comparison can decide anything."""

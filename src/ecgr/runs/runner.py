@@ -1,29 +1,20 @@
 """One run, from an experiment to a run directory: started, watched, resumed, locked."""
 
-import os
-import platform
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Mapping
+from contextlib import closing
 from dataclasses import replace
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from filelock import BaseFileLock, FileLock, Timeout
-
-from ecgr._version import __version__
-from ecgr.errors import ConfigError, EnvironmentFault
+from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment, changes_of, load
 from ecgr.experiment.dealing import natural_note
-from ecgr.experiment.methods import Method
-from ecgr.experiment.objects import description
-from ecgr.runs.origin import commit
+from ecgr.runs.manifest import differences, identity_of, manifest_of
+from ecgr.runs.place import acquire, locked, refuse_foreign
 from ecgr.runs.record import RunRecord, RunWriter
 from ecgr.runs.workers import asked_workers, worker_count
-from ecgr.tasks.losses import LOSSES, flatness_note
-from ecgr.tasks.metrics import METRICS, describe
+from ecgr.tasks.losses import flatness_note
 from ecgr.tasks.task import Task
 
 if TYPE_CHECKING:
@@ -36,9 +27,6 @@ if TYPE_CHECKING:
 
 Watch = Callable[[Mapping[str, Any]], None]
 """Called with each round's line of the record."""
-
-OWN_FILES = frozenset({".lock", ".holder", ".federation"})
-"""What may lie in a directory before there is a run in it."""
 
 
 def run(
@@ -81,7 +69,7 @@ def run(
     count = worker_count(workers)
     directory = Path(out) if out is not None else Path("runs") / (experiment.run.name or "run")
     if (directory / ".lock").exists():  # a run that is under way is said to be in use, before anything slow
-        _acquire(directory).release()
+        acquire(directory).release()
     refuse_foreign(directory, resume)
     # Everything that can be wrong with the data or the partition is found before anything is written.
     dataset = experiment.source.load()
@@ -138,48 +126,6 @@ def play(
     return RunRecord.open(directory)
 
 
-def refuse_foreign(directory: Path, resume: bool) -> None:
-    """A directory must be empty, new, or hold the run that is to be resumed."""
-    if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"--out: {directory} is a file; give a directory")
-    if RunRecord.is_run(directory):
-        if not resume:
-            state = "a finished" if RunRecord(directory).finished else "an unfinished"
-            raise ConfigError(f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it")
-    elif directory.is_dir() and any(path.name not in OWN_FILES for path in directory.iterdir()):
-        raise ConfigError(f"--out: {directory} is not empty and holds no run; give another --out")
-
-
-@contextmanager
-def locked(directory: Path) -> Iterator[None]:
-    """Hold the run directory: a second run on it ends at once and says who has it."""
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
-    lock = _acquire(directory)
-    try:
-        (directory / ".holder").write_text(f"{os.getpid()}\n")
-        yield
-    finally:
-        (directory / ".holder").unlink(missing_ok=True)
-        lock.release()
-
-
-def _acquire(directory: Path) -> BaseFileLock:
-    """The directory's lock, which dies with the process that holds it."""
-    lock = FileLock(directory / ".lock", timeout=0)
-    try:
-        lock.acquire()
-    except Timeout:
-        holder = directory / ".holder"
-        who = f"process {holder.read_text().strip()}" if holder.exists() else "another process"
-        raise EnvironmentFault(f"{directory} is in use by {who}; wait for it, or give another --out") from None
-    except OSError as error:
-        raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
-    return lock
-
-
 def _play(
     problem: "Problem",
     data: "Described",
@@ -200,7 +146,7 @@ def _play(
     restored = load_checkpoint(checkpoints)
     if restored is None:
         snapshot, position = replace(start(problem), clients=StatesOnDisk(checkpoints / CLIENTS)), writer.position
-        writer.begin(_manifest(problem, data))
+        writer.begin(manifest_of(problem, data))
     else:
         snapshot, position = restored.snapshot, restored.position
         for line in restored.damaged:
@@ -235,9 +181,8 @@ def _finished(directory: Path, problem: "Problem", data: "Described") -> bool:
         _refuse_other_schedule(directory, problem.experiment, before)
         federation = {**record.config["federation"], "rounds": rounds}
         manifest = {**manifest, "config": {**record.config, "federation": federation}, "key": problem.experiment.key()}
-    differences = _differences({key: manifest.get(key) for key in identity}, identity)
-    if differences:
-        raise ConfigError(*(f"--resume: {directory} was run with another {line}" for line in differences))
+    if other := differences({key: manifest.get(key) for key in identity}, identity):
+        raise ConfigError(*(f"--resume: {directory} was run with another {line}" for line in other))
     if rounds > before:
         (directory / "model.safetensors").unlink(missing_ok=True)  # first: what is not finished must not look it
         RunWriter(directory).begin(manifest)
@@ -253,60 +198,6 @@ def _refuse_other_schedule(directory: Path, experiment: Experiment, before: int)
             f"--resume: {directory} was planned for {before} rounds, and the learning rates of its schedule {name!r}"
             f" depend on that number; a run of {rounds} rounds needs another --out"
         )
-
-
-def identity_of(problem: "Problem", data: "Described") -> dict[str, Any]:
-    """What two runs must share for one to go on where the other stopped."""
-    return {
-        "config": problem.experiment.to_dict(),
-        "data": dict(data.files),
-        "task": {
-            "parameters": problem.spec.digest(),
-            "loss": description(LOSSES, problem.loss),
-            "metrics": {metric.name: description(METRICS, metric) for metric in problem.metrics},
-        },
-        "versions": {"ecgr": __version__, **{name: version(name) for name in ("torch", "numpy")}},
-    }
-
-
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
-    lines = []
-    for key in sorted({*old, *new}):
-        before, after = old.get(key), new.get(key)
-        where = f"{path}.{key}" if path else key
-        if isinstance(before, Mapping) and isinstance(after, Mapping):
-            lines += _differences(before, after, where)
-        elif before != after and where != "config.run.name":
-            lines.append(f"{where.removeprefix('config.')}: {before!r}, now {after!r}")
-    return lines
-
-
-def method_of(experiment: Experiment) -> Method:
-    """What an experiment does about unlike clients."""
-    return Method(experiment.correction, experiment.server, experiment.regulator, experiment.loss)
-
-
-def _manifest(problem: "Problem", data: "Described") -> dict[str, Any]:
-    """run.json: an allow-list of facts, nothing from the environment beyond it."""
-    experiment = problem.experiment
-    return {
-        "name": experiment.run.name,
-        "key": experiment.key(),
-        "method": method_of(experiment).name,
-        **identity_of(problem, data),
-        "commit": commit(),
-        "created": datetime.now(UTC).isoformat(timespec="seconds"),
-        "machine": {
-            "python": platform.python_version(),
-            "system": platform.system(),
-            "processor": platform.machine(),
-            "cores": os.cpu_count(),
-        },
-        "notes": list(data.notes),
-        "classes": list(data.classes),
-        "partition": problem.class_counts.tolist(),
-        "metrics": [describe(metric) for metric in problem.metrics],
-    }
 
 
 def _ignore(_: Any) -> None:

@@ -5,14 +5,13 @@ A rule is a frozen dataclass, its own configuration. Its neutral value is plain 
 """
 
 from ecgr.algorithms.protocol import ServerRule
-from ecgr.algorithms.rules.adam import Adam
+from ecgr.algorithms.rules.adaptive import Adam, Yogi
 from ecgr.algorithms.rules.average import Average
 from ecgr.algorithms.rules.ema import EMA
 from ecgr.algorithms.rules.exp import Extrapolation
 from ecgr.algorithms.rules.lookahead import Lookahead
 from ecgr.algorithms.rules.momentum import HeavyBall
 from ecgr.algorithms.rules.nur import NormUnion
-from ecgr.algorithms.rules.yogi import Yogi
 from ecgr.tables import Table
 
 SERVER_RULES: Table[ServerRule] = Table(

@@ -10,19 +10,20 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-from ecgr.errors import ConfigError, DataError, EcgrError, EnvironmentFault, IntegrityError, QuorumLost
+from ecgr.errors import EnvironmentFault, with_code
 from ecgr.experiment.config import Experiment
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.deploy.layout import CONNECTION, Layout, tool
 from ecgr.flower.deploy.processes import Service, listens
 from ecgr.flower.guard.guard import Guard
+from ecgr.runs.place import acquire, holder_path
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import Watch
 
@@ -34,10 +35,6 @@ MAX_FRUITLESS = 8
 """So many resubmissions without a single new round in between, and it is not bad luck."""
 
 Say = Callable[[str], None]
-BY_CODE: Mapping[int, type[EcgrError]] = {
-    error.exit_code: error
-    for error in (EcgrError, ConfigError, DataError, IntegrityError, EnvironmentFault, QuorumLost)
-}
 
 
 def federate(
@@ -53,14 +50,17 @@ def federate(
         say: told what a person should know.
         data: the sites' own folders of data, by client; empty where all sites hold the whole set.
     """
-    with _alone_in(out):
-        layout = Layout.prepare(experiment, out, guard, data)
-        supervisor = Supervisor(layout, out, say)
+    # one supervisor a run directory; the lock of the directory itself is the ServerApp's
+    lock = acquire(out / ".federation", "supervisor.lock", by="another `ecgr federate`")
+    try:
+        supervisor = Supervisor(Layout.prepare(experiment, out, guard, data), out, say)
         try:
             supervisor.start()
             supervisor.look_after(watch)
         finally:
             supervisor.stop()
+    finally:
+        lock.release()
     return RunRecord.open(out)
 
 
@@ -160,9 +160,11 @@ class Supervisor:
 
     def _raise_failure(self) -> None:
         """If the ServerApp gave up by itself, so do we, for its reason."""
-        with suppress(OSError, ValueError):
+        try:
             failure = json.loads(failure_path(self.out).read_bytes())
-            raise BY_CODE.get(failure["code"], EnvironmentFault)(failure["message"])
+        except (OSError, ValueError):
+            return
+        raise with_code(failure["code"], failure["message"])
 
     def _restart_nodes(self, restart_after: dict[int, float]) -> None:
         """Start dead SuperNodes again; Flower refuses a key for a while after its node vanished, so keep trying."""
@@ -199,28 +201,3 @@ class Submission:
                 return not RunRecord(self.out).finished
         except Timeout:
             return False
-
-
-def holder_path(out: Path) -> Path:
-    """Where whoever works in a run directory leaves its process id."""
-    return out / ".holder"
-
-
-@contextmanager
-def _alone_in(out: Path) -> Iterator[None]:
-    """One supervisor a run directory; the lock of the directory itself is the ServerApp's."""
-    home = out / ".federation"
-    try:
-        home.mkdir(parents=True, exist_ok=True)
-        lock = FileLock(home / "supervisor.lock", timeout=0)
-        lock.acquire()
-    except Timeout:
-        raise EnvironmentFault(
-            f"{out} is in use by another `ecgr federate`; wait for it, or give another --out"
-        ) from None
-    except OSError as error:
-        raise EnvironmentFault(f"cannot use {out}: {error.strerror or error}") from None
-    try:
-        yield
-    finally:
-        lock.release()
