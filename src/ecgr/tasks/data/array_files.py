@@ -14,10 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import component
-from ecgr.errors import ConfigError, DataError
+from ecgr.errors import DataError
 from ecgr.tasks.data.csv_files import SplitSeed
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.data.image_folder import Share
+from ecgr.tasks.data.locate import own_path
 from ecgr.tasks.data.official import Report
 from ecgr.tasks.data.preparation import holdout
 from ecgr.tasks.data.targets import Kind, array_targets
@@ -43,12 +44,7 @@ class Arrays:
 
     def folder(self) -> Path:
         """The file, or the folder of the two files."""
-        if self.root is None:
-            raise ConfigError("data.root: arrays needs a .npz or .safetensors file, or a folder with train and test")
-        path = Path(self.root).expanduser()
-        if not path.exists():
-            raise DataError(f"arrays: {path} is not there; set data.root to a .npz or .safetensors file")
-        return path
+        return own_path("arrays", self.root, "a .npz or .safetensors file, or a folder with train and test")
 
     def load(self) -> Dataset:
         """Read and check the arrays, and split them where they are not split."""
@@ -59,9 +55,7 @@ class Arrays:
 
     def assess(self) -> Report:
         """Read all arrays."""
-        dataset = self.load()
-        counts = {"train": len(dataset.train), "test": len(dataset.test)}
-        return Report("arrays", "whole", ("whole: every array could be read",), counts)
+        return Report("arrays", "whole", ("whole: every array could be read",), self.load().counts)
 
     def _halves(self, path: Path, found: list[dict[str, Array]]) -> tuple[Samples, Samples]:
         """Training and test samples: of two files, of one that has both, or split."""

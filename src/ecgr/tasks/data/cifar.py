@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from ecgr.component import component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
+from ecgr.tasks.data.known import KnownSet
 from ecgr.tasks.data.locate import find_folder, member
 from ecgr.tasks.data.official import OFFICIAL, Report, assess
 from ecgr.tasks.data.reading import Digest, opened
@@ -39,7 +40,7 @@ class Layout:
 
 
 @component
-class Cifar10:
+class Cifar10(KnownSet):
     """50,000 + 10,000 photographs of 10 kinds of things, 32x32 in colour."""
 
     root: str | None = None
@@ -49,21 +50,14 @@ class Cifar10:
         """Where the files are."""
         return _folder("cifar10", self.root)
 
-    def load(self) -> Dataset:
+    def read(self) -> tuple[Dataset, Report]:
         """Read and check the batches."""
-        return self._read()[0]
-
-    def assess(self) -> Report:
-        """Compare with the official files."""
-        return self._read()[1]
-
-    def _read(self) -> tuple[Dataset, Report]:
         mean, std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
         return read_set("cifar10", self.folder(), classes=10, mean=mean, std=std, size=self.image_size)
 
 
 @component
-class Cifar100:
+class Cifar100(KnownSet):
     """50,000 + 10,000 photographs of 100 kinds of things, 32x32 in colour."""
 
     root: str | None = None
@@ -73,15 +67,8 @@ class Cifar100:
         """Where the files are."""
         return _folder("cifar100", self.root)
 
-    def load(self) -> Dataset:
+    def read(self) -> tuple[Dataset, Report]:
         """Read and check the batches."""
-        return self._read()[0]
-
-    def assess(self) -> Report:
-        """Compare with the official files."""
-        return self._read()[1]
-
-    def _read(self) -> tuple[Dataset, Report]:
         half = (0.5, 0.5, 0.5)
         return read_set("cifar100", self.folder(), classes=100, mean=half, std=half, size=self.image_size)
 

@@ -15,6 +15,7 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.tasks.data.columns import Category, Gap, encode, gap, rows_with_gaps, unknown_column
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.data.image_folder import Share
+from ecgr.tasks.data.locate import own_path
 from ecgr.tasks.data.official import Report
 from ecgr.tasks.data.preparation import Mask, Missing, Numbers, Scope, by_scope, filled, holdout, standardised
 from ecgr.tasks.data.tables import Table, join, parse_table, read_bytes
@@ -62,12 +63,7 @@ class Csv:
 
     def folder(self) -> Path:
         """The file, or the folder of files."""
-        if self.root is None:
-            raise ConfigError("data.root: csv needs a CSV file, or a folder with one a client")
-        path = Path(self.root).expanduser()
-        if not path.exists():
-            raise DataError(f"csv: {path} is not there; set data.root to a CSV file or a folder of them")
-        return path
+        return own_path("csv", self.root, "a CSV file, or a folder with one a client")
 
     def load(self) -> Dataset:
         """Read, split, fill and scale the rows."""
@@ -103,8 +99,7 @@ class Csv:
             rows = self._rows()
             return Report("csv", "whole", ("whole: every row could be read",), {"rows": len(rows.table)})
         dataset = self.load()
-        counts = {"train": len(dataset.train), "test": len(dataset.test)}
-        return Report("csv", "whole", ("whole: every row could be read", *dataset.notes), counts)
+        return Report("csv", "whole", ("whole: every row could be read", *dataset.notes), dataset.counts)
 
     def _rows(self) -> Rows:
         if len(self.separator) != 1:

@@ -85,6 +85,11 @@ class Dataset:
                 check_labels(name, samples.targets, len(self.classes))
 
     @property
+    def counts(self) -> dict[str, int]:
+        """How many samples there are to train and to test with."""
+        return {"train": len(self.train), "test": len(self.test)}
+
+    @property
     def provenance(self) -> Provenance:
         """The description alone."""
         return Provenance(self.classes, self.files, self.notes)

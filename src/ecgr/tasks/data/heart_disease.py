@@ -5,15 +5,15 @@ Janosi, Steinbrunn, Pfisterer and Detrano, "Heart Disease", UCI Machine Learning
 0. Each hospital fills and scales its own columns: none needs to know another's patients.
 """
 
-from dataclasses import replace
 from pathlib import Path
 
 from ecgr.component import component
 from ecgr.tasks.data.csv_files import Csv, SplitSeed
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.data.image_folder import Share
+from ecgr.tasks.data.known import KnownSet, compared
 from ecgr.tasks.data.locate import find_folder
-from ecgr.tasks.data.official import OFFICIAL, Report, assess_files
+from ecgr.tasks.data.official import OFFICIAL, Report
 
 OFFICIAL_SET = OFFICIAL["heart_disease"]
 ADVICE = "put the four processed.*.data files there (they cannot be fetched)"
@@ -23,7 +23,7 @@ CATEGORIES = ("X3=1,2,3,4", "X7=0,1,2", "X11=1,2,3", "X13=0,3,6,7")
 
 
 @component
-class HeartDisease:
+class HeartDisease(KnownSet):
     """Heart disease in 920 patients of four hospitals (UCI): 13 attributes, ill or not; one hospital a client."""
 
     root: str | None = None
@@ -34,17 +34,9 @@ class HeartDisease:
         """The folder that has the hospitals' files."""
         return find_folder("heart_disease", (OFFICIAL_SET.folder,), self.root, ADVICE)
 
-    def load(self) -> Dataset:
+    def read(self) -> tuple[Dataset, Report]:
         """Read what hospitals are there."""
-        dataset = self._table().load()
-        return replace(dataset, notes=(*self._report(dataset).notes, *dataset.notes))
-
-    def assess(self) -> Report:
-        """Compare the files with the known ones."""
-        return self._report(self._table().load())
-
-    def _table(self) -> Csv:
-        return Csv(
+        table = Csv(
             root=str(self.folder()),
             files="processed.*.data",
             columns=COLUMNS,
@@ -57,7 +49,4 @@ class HeartDisease:
             test_share=self.test_share,
             split_seed=self.split_seed,
         )
-
-    def _report(self, dataset: Dataset) -> Report:
-        counts = {"train": len(dataset.train), "test": len(dataset.test)}
-        return assess_files("heart_disease", OFFICIAL_SET, dataset.files, counts)
+        return compared("heart_disease", table.load())

@@ -11,6 +11,7 @@ import numpy as np
 from ecgr.component import component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
+from ecgr.tasks.data.known import KnownSet
 from ecgr.tasks.data.locate import find_folder, member
 from ecgr.tasks.data.official import OFFICIAL, Report, assess
 from ecgr.tasks.data.reading import Digest, Source, opened
@@ -19,22 +20,11 @@ from ecgr.tasks.samples import Samples
 IMAGES_MAGIC = 2051
 LABELS_MAGIC = 2049
 SIDE = 28
-FASHION = (
-    "T-shirt/top",
-    "Trouser",
-    "Pullover",
-    "Dress",
-    "Coat",
-    "Sandal",
-    "Shirt",
-    "Sneaker",
-    "Bag",
-    "Ankle boot",
-)
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 
 
 @component
-class Mnist:
+class Mnist(KnownSet):
     """60,000 + 10,000 handwritten digits, 28x28 grey."""
 
     root: str | None = None
@@ -43,17 +33,13 @@ class Mnist:
         """Where the files are."""
         return find_folder("mnist", (OFFICIAL["mnist"].folder,), self.root)
 
-    def load(self) -> Dataset:
+    def read(self) -> tuple[Dataset, Report]:
         """Read and check the four files."""
-        return read_set("mnist", self.folder(), tuple("0123456789"), 0.1307, 0.3081)[0]
-
-    def assess(self) -> Report:
-        """Compare with the official files."""
-        return read_set("mnist", self.folder(), tuple("0123456789"), 0.1307, 0.3081)[1]
+        return read_set("mnist", self.folder(), tuple("0123456789"), 0.1307, 0.3081)
 
 
 @component
-class FashionMnist:
+class FashionMnist(KnownSet):
     """60,000 + 10,000 pictures of clothes, 28x28 grey."""
 
     root: str | None = None
@@ -62,13 +48,9 @@ class FashionMnist:
         """Where the files are."""
         return find_folder("fashion_mnist", (OFFICIAL["fashion_mnist"].folder,), self.root)
 
-    def load(self) -> Dataset:
+    def read(self) -> tuple[Dataset, Report]:
         """Read and check the four files."""
-        return read_set("fashion_mnist", self.folder(), FASHION, 0.5, 0.5)[0]
-
-    def assess(self) -> Report:
-        """Compare with the official files."""
-        return read_set("fashion_mnist", self.folder(), FASHION, 0.5, 0.5)[1]
+        return read_set("fashion_mnist", self.folder(), FASHION, 0.5, 0.5)
 
 
 def read_set(name: str, folder: Path, classes: tuple[str, ...], mean: float, std: float) -> tuple[Dataset, Report]:

@@ -9,8 +9,9 @@ import numpy as np
 from pydantic import Field
 
 from ecgr.component import component
-from ecgr.errors import ConfigError, DataError
+from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, image_dataset
+from ecgr.tasks.data.locate import own_path
 from ecgr.tasks.data.official import Report
 from ecgr.tasks.data.picture_cache import decoded
 from ecgr.tasks.data.pictures import Picture, decode_all, list_pictures
@@ -40,12 +41,7 @@ class ImageFolder:
 
     def folder(self) -> Path:
         """The folder with the pictures."""
-        if self.root is None:
-            raise ConfigError("data.root: image_folder needs the folder that has one folder of pictures a class")
-        folder = Path(self.root).expanduser()
-        if not folder.is_dir():
-            raise DataError(f"image_folder: {folder} is not a folder; set data.root to the folder of the pictures")
-        return folder
+        return own_path("image_folder", self.root, "the folder that has one folder of pictures a class", "a folder")
 
     def load(self) -> Dataset:
         """List, decode (once) and map the pictures."""

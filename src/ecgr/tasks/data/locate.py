@@ -4,10 +4,10 @@ One rule for every set, so that one message can say what was looked for, where, 
 """
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from ecgr.errors import DataError
+from ecgr.errors import ConfigError, DataError
 
 
 def data_root(root: str | None = None) -> Path:
@@ -31,6 +31,19 @@ def find_folder(name: str, candidates: Sequence[str], root: str | None, advice: 
         if (base / candidate).is_dir():
             return base / candidate
     raise missing(name, " or ".join(f"{candidate}/" for candidate in candidates), base, advice)
+
+
+KINDS: Mapping[str, Callable[[Path], bool]] = {"there": Path.exists, "a file": Path.is_file, "a folder": Path.is_dir}
+
+
+def own_path(name: str, root: str | None, needs: str, kind: str = "there") -> Path:
+    """The file or folder of somebody's own that ``root`` names."""
+    if root is None:
+        raise ConfigError(f"data.root: {name} needs {needs}")
+    path = Path(root).expanduser()
+    if not KINDS[kind](path):
+        raise DataError(f"{name}: {path} is not {kind}; set data.root to {needs}")
+    return path
 
 
 def missing(name: str, what: str, where: Path, advice: str | None = None) -> DataError:

@@ -1,21 +1,21 @@
 """Tiny Shakespeare: 1.1 MB of plays, as they come with Karpathy's char-rnn; each speaker a client."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Literal
 
 from ecgr.component import Count, component
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.data.image_folder import Share
+from ecgr.tasks.data.known import KnownSet, compared
 from ecgr.tasks.data.locate import find_folder, member
-from ecgr.tasks.data.official import OFFICIAL, Report, assess_files
+from ecgr.tasks.data.official import OFFICIAL, Report
 from ecgr.tasks.data.text_files import Text, Vocabulary, WindowLength
 
 OFFICIAL_SET = OFFICIAL["shakespeare"]
 
 
 @component
-class Shakespeare:
+class Shakespeare(KnownSet):
     """Tiny Shakespeare, 1.1 MB of plays: the next character or word; one speaker a client."""
 
     root: str | None = None
@@ -30,17 +30,9 @@ class Shakespeare:
         """The folder that has ``input.txt``."""
         return find_folder("shakespeare", (OFFICIAL_SET.folder,), self.root)
 
-    def load(self) -> Dataset:
+    def read(self) -> tuple[Dataset, Report]:
         """Read the plays and cut them up by speaker."""
-        dataset = self._text().load()
-        return replace(dataset, notes=(*self._report(dataset).notes, *dataset.notes))
-
-    def assess(self) -> Report:
-        """Compare the file with the known one."""
-        return self._report(self._text().load())
-
-    def _text(self) -> Text:
-        return Text(
+        text = Text(
             root=str(member("shakespeare", self.folder(), *OFFICIAL_SET.content)),
             unit=self.unit,
             length=self.length,
@@ -49,7 +41,4 @@ class Shakespeare:
             minimum=self.minimum,
             test_share=self.test_share,
         )
-
-    def _report(self, dataset: Dataset) -> Report:
-        counts = {"train": len(dataset.train), "test": len(dataset.test)}
-        return assess_files("shakespeare", OFFICIAL_SET, dataset.files, counts)
+        return compared("shakespeare", text.load())

@@ -36,9 +36,7 @@ class Site:
 
     def assess(self) -> Report:
         """Load all samples."""
-        dataset = self.load()
-        counts = {"train": len(dataset.train), "test": len(dataset.test)}
-        return Report("site", "whole", ("whole: the site's file loads",), counts)
+        return Report("site", "whole", ("whole: the site's file loads",), self.load().counts)
 
     def load(self) -> Dataset:
         """Run the site's file and check what its ``load`` returns."""

@@ -9,9 +9,10 @@ import numpy as np
 from pydantic import Field
 
 from ecgr.component import Count, component
-from ecgr.errors import ConfigError, DataError
+from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.data.image_folder import Share
+from ecgr.tasks.data.locate import own_path
 from ecgr.tasks.data.official import Report
 from ecgr.tasks.data.speakers import UNKNOWN, Tokens, encode, most_frequent, speeches, windows, words
 from ecgr.tasks.data.tables import decode, read_bytes
@@ -42,12 +43,7 @@ class Text:
 
     def folder(self) -> Path:
         """The file."""
-        if self.root is None:
-            raise ConfigError("data.root: text needs a text file in which a line NAME: says who speaks next")
-        path = Path(self.root).expanduser()
-        if not path.is_file():
-            raise DataError(f"text: {path} is not a file; set data.root to a text file")
-        return path
+        return own_path("text", self.root, "a text file in which a line NAME: says who speaks next", "a file")
 
     def load(self) -> Dataset:
         """Read the file, cut it up by speaker, and each speaker's text into windows."""
@@ -82,8 +78,7 @@ class Text:
     def assess(self) -> Report:
         """Read and cut up the whole text."""
         dataset = self.load()
-        counts = {"train": len(dataset.train), "test": len(dataset.test)}
-        return Report("text", "whole", ("whole: every line could be read", *dataset.notes), counts)
+        return Report("text", "whole", ("whole: every line could be read", *dataset.notes), dataset.counts)
 
     def _vocabulary(self, texts: Iterable[Sequence[str]], train: Iterable[Sequence[str]]) -> tuple[str, ...]:
         """Every token of the text; of too many, the most frequent ones of the training half and one for all others."""

@@ -42,9 +42,7 @@ def verify(name: str, root: str | None = None) -> Report:
     source = _source(name, root)
     if isinstance(source, OnDisk):
         return source.assess()
-    dataset = source.load()
-    counts = {"train": len(dataset.train), "test": len(dataset.test)}
-    return Report(name, "whole", ("whole: comes with an installed package",), counts)
+    return Report(name, "whole", ("whole: comes with an installed package",), source.load().counts)
 
 
 def available() -> list[Row]:
