@@ -6,27 +6,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ecgr.cli import options
 from ecgr.cli.console import complain, out
 from ecgr.cli.estimating import list_plans
 from ecgr.cli.next_steps import next_step, open_page
-from ecgr.cli.options import (
-    CpusPerWorker,
-    Device,
-    DryRun,
-    EngineName,
-    ExperimentName,
-    GpusPerWorker,
-    Json,
-    OpenPage,
-    Out,
-    RayAddress,
-    Set,
-    Treatment,
-    Workers,
-    chosen_engine,
-    overrides,
-    parse_value,
-)
+from ecgr.cli.options import chosen_engine, overrides, parse_value
 from ecgr.cli.progress import sweep_progress
 from ecgr.errors import ConfigError
 from ecgr.experiment.methods import split_methods
@@ -38,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def compare_command(
-    experiment: ExperimentName = "quickstart",
+    experiment: options.ExperimentName = "quickstart",
     methods: Annotated[
         str | None,
         typer.Option("--methods", help="What is compared, e.g. 'fedavg,fedavg+ecgr,scaffold(damping=0.5)/lookahead'."),
@@ -66,18 +50,18 @@ def compare_command(
             help="Also run the baseline at other step lengths: direction or length? By default at a few.",
         ),
     ] = None,
-    settings: Set = None,
-    out_dir: Out = None,
-    workers: Workers = "auto",
-    engine: EngineName = None,
-    ray_address: RayAddress = None,
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
-    device: Device = "cpu",
-    as_json: Json = False,
-    open_it: OpenPage = False,
-    dry_run: DryRun = False,
-    treatment: Treatment = None,
+    settings: options.Set = None,
+    out_dir: options.Out = None,
+    workers: options.Workers = "auto",
+    engine: options.EngineName = None,
+    ray_address: options.RayAddress = None,
+    cpus_per_worker: options.CpusPerWorker = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    device: options.Device = "cpu",
+    as_json: options.Json = False,
+    open_it: options.OpenPage = False,
+    dry_run: options.DryRun = False,
+    treatment: options.Treatment = None,
 ) -> None:
     """Run methods paired by seed, then say with statistics which of them helped.
 

@@ -6,22 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from ecgr.cli import options
 from ecgr.cli.console import complain, out, print_json, scores, summary
 from ecgr.cli.interrupts import resumable, this_command
-from ecgr.cli.options import (
-    CpusPerWorker,
-    Device,
-    EngineName,
-    ExperimentName,
-    GpusPerWorker,
-    Json,
-    Out,
-    RayAddress,
-    Set,
-    Workers,
-    chosen_engine,
-    overrides,
-)
+from ecgr.cli.options import chosen_engine, overrides
 from ecgr.cli.progress import RoundProgress
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import load
@@ -32,18 +20,18 @@ from ecgr.tables import unknown
 
 
 def run_command(
-    experiment: ExperimentName = "quickstart",
-    settings: Set = None,
-    out_dir: Out = None,
-    workers: Workers = "auto",
-    engine: EngineName = None,
-    ray_address: RayAddress = None,
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
-    device: Device = "cpu",
+    experiment: options.ExperimentName = "quickstart",
+    settings: options.Set = None,
+    out_dir: options.Out = None,
+    workers: options.Workers = "auto",
+    engine: options.EngineName = None,
+    ray_address: options.RayAddress = None,
+    cpus_per_worker: options.CpusPerWorker = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    device: options.Device = "cpu",
     resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start it.")] = False,
     log: Annotated[str | None, typer.Option("--log", help="Also write for a tracker: tensorboard.")] = None,
-    as_json: Json = False,
+    as_json: options.Json = False,
 ) -> None:
     """Run one experiment."""
     from ecgr.runs.runner import run  # a wrong config is answered before anything heavy is imported

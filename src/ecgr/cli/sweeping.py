@@ -5,21 +5,10 @@ from typing import Annotated
 
 import typer
 
+from ecgr.cli import options
 from ecgr.cli.console import out
 from ecgr.cli.estimating import list_plans
-from ecgr.cli.options import (
-    CpusPerWorker,
-    Device,
-    DryRun,
-    EngineName,
-    GpusPerWorker,
-    Out,
-    RayAddress,
-    Set,
-    Workers,
-    chosen_engine,
-    overrides,
-)
+from ecgr.cli.options import chosen_engine, overrides
 from ecgr.cli.progress import sweep_progress
 from ecgr.experiment.config import read
 from ecgr.runs.sweep import grid, plan, run_all
@@ -28,15 +17,15 @@ from ecgr.runs.workers import worker_count
 
 def sweep_command(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A TOML file with a [grid], or a preset.")],
-    settings: Set = None,
-    out_dir: Out = None,
-    workers: Workers = "auto",
-    engine: EngineName = None,
-    ray_address: RayAddress = None,
-    cpus_per_worker: CpusPerWorker = None,
-    gpus_per_worker: GpusPerWorker = None,
-    device: Device = "cpu",
-    dry_run: DryRun = False,
+    settings: options.Set = None,
+    out_dir: options.Out = None,
+    workers: options.Workers = "auto",
+    engine: options.EngineName = None,
+    ray_address: options.RayAddress = None,
+    cpus_per_worker: options.CpusPerWorker = None,
+    gpus_per_worker: options.GpusPerWorker = None,
+    device: options.Device = "cpu",
+    dry_run: options.DryRun = False,
 ) -> None:
     """Run a grid of experiments; finished runs are skipped, partial ones go on."""
     chosen = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
