@@ -20,6 +20,7 @@ from benchmarks import (
     scale,
     selection,
     simulator,
+    start,
     verdict,
 )
 from benchmarks.rows import ROOT, Row, not_measured
@@ -28,6 +29,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], Iterator[Row]]] = {
     "selection": selection.rows,
     "overhead": overhead.rows,
     "precision": precision.rows,
+    "start": start.rows,
     "memory": memory.rows,
     "fidelity": fidelity.rows,
     "simulator": simulator.rows,
