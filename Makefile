@@ -6,7 +6,7 @@ LIGHT := .venv/.light
 export OMP_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE # compiled tests are kept beside them: the next run starts seconds sooner
 
-.PHONY: help demo quick test check lint conformance bench docs results soak clean
+.PHONY: help demo quick test check lint conformance bench docs wheel flower results soak clean
 
 help:  ## show these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -51,6 +51,25 @@ docs: $(STAMP)  ## the documentation as a site, in build/site: offline, no warni
 	@$(BIN)/python docs/generate.py
 	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 	@echo build/site/index.html
+
+wheel: $(STAMP)  ## the source distribution and the wheel, in dist, to the same bytes each time; tried in an empty environment
+	@rm -rf dist
+	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1577836800) $(BIN)/python -m hatchling build -t sdist -t wheel
+	@$(BIN)/pytest --quiet -m 'soak or not soak' tests/integration/test_wheel.py
+
+# Another version of Flower than the pinned one, in an environment of its own that looks into .venv for everything else.
+# PIP_NO_DEPS=1 leaves out what that version newly needs, where it is not to be had.
+FLWR ?= 1.42.0
+OTHER := build/flwr-$(FLWR)
+flower: $(STAMP)  ## the federations on another Flower: make flower FLWR=1.42.0
+	@test -x $(OTHER)/bin/python || $(BIN)/python -m venv $(OTHER)
+	@$(BIN)/python -c "import site; print('import site; site.addsitedir(' + repr(site.getsitepackages()[0]) + ')')" \
+		> $$($(OTHER)/bin/python -c "import site; print(site.getsitepackages()[0])")/packages-of-ours.pth
+	@grep -vE '^(flwr|uv|certifi)==' constraints.txt > $(OTHER)/constraints.txt
+	@$(OTHER)/bin/pip install --quiet --disable-pip-version-check --constraint $(OTHER)/constraints.txt 'flwr==$(FLWR)'
+	@$(OTHER)/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
+	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider tests/flower
+	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider -m soak -k gives_the_weights_of_a_run_and_leaves_no_process tests/integration
 
 results: $(STAMP)  ## docs/results/paper.md and its figures, from the committed data
 	@$(BIN)/python -m study

@@ -1,0 +1,152 @@
+"""The package as others get it: the same bytes twice, and at work in environments with nothing but what it asks for."""
+
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from ecgr import __version__
+from support.environments import clean_environment, run_in
+
+pytest.importorskip("hatchling", reason="the package is built with the extra dev")
+
+ROOT = Path(__file__).parents[2]
+EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+PROBES = {
+    "report": "import ecgr.report.figures.write, ecgr.report.page.html, jinja2, matplotlib.figure, plotly.offline",
+    "data": "import ecgr.tasks.data.fetch, ecgr.tasks.data.pictures, PIL.Image, pooch",
+    "tensorboard": "import ecgr.runs.tracking; from torch.utils.tensorboard import SummaryWriter",
+    "flower": "import ecgr.flower.deploy.local, ecgr.flower as f; [getattr(f, name) for name in f.__all__]",
+    "ray": "import ray, ecgr.simulation.engines.ray",
+    "docs": "import ecgr, mkdocs, material, mkdocstrings_handlers.python",
+}
+"""What each extra is for, imported in an environment that has it and no other."""
+EVERYTHING = """
+import importlib, pkgutil, ecgr
+for module in pkgutil.walk_packages(ecgr.__path__, "ecgr.", onerror=lambda name: None):
+    if not module.name.startswith(("ecgr.flower", "ecgr.__main__")):
+        importlib.import_module(module.name)
+for name in ecgr.__all__:
+    getattr(ecgr, name)
+"""
+MISSING = """
+import contextlib, io, sys
+from ecgr.cli.app import run_command_line
+for command in sys.argv[1:]:
+    told = io.StringIO()
+    sys.argv = ["ecgr", *command.split()]
+    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
+        code = run_command_line()
+    print(code, " ".join(told.getvalue().split()))
+"""
+COMPARE = "compare demo --methods fedavg,drift_correction --seeds 2 --set federation.rounds=2 --no-length --workers 1"
+"""The demo with less of everything; all of it is left to `make wheel`."""
+REFUSED = {
+    "report runs/compare-demo": ("report", "plotly>=6"),
+    "figures runs/compare-demo": ("report", "matplotlib>=3.9"),
+    "federate local quickstart --clients 2": ("flower", "flwr<1.43,>=1.41"),
+    "run quickstart --engine ray": ("ray", "ray<3,>=2.50"),
+    "run quickstart --log tensorboard --out runs/logged": ("tensorboard", "tensorboard>=2.18"),
+    "data fetch mnist --root data": ("data", "pooch>=1.8"),
+}
+
+
+def build(tree: Path, out: Path) -> dict[str, Path]:
+    """The source distribution and the wheel of a tree, by their endings."""
+    environment = {**os.environ, "SOURCE_DATE_EPOCH": "1700000000"}
+    command = [sys.executable, "-m", "hatchling", "build", "-t", "sdist", "-t", "wheel", "-d", str(out)]
+    subprocess.run(command, cwd=tree, env=environment, check=True, capture_output=True, timeout=120)
+    return {"".join(path.suffixes[-2:]) if path.suffix == ".gz" else path.suffix: path for path in out.iterdir()}
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return build(ROOT, tmp_path_factory.mktemp("dist"))
+
+
+@pytest.fixture(scope="module")
+def core(built: dict[str, Path], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return clean_environment(tmp_path_factory.mktemp("core") / "env", built[".whl"])
+
+
+def digests(paths: dict[str, Path]) -> dict[str, str]:
+    return {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in paths.values()}
+
+
+def test_the_same_source_gives_the_same_bytes(built: dict[str, Path], tmp_path: Path) -> None:
+    """From the source distribution, unpacked elsewhere, with other times and other rights: both files again."""
+    shutil.unpack_archive(built[".tar.gz"], tmp_path, filter="data")
+    (tree,) = (path for path in tmp_path.iterdir() if path.is_dir())
+    (tree / "PKG-INFO").unlink()  # what the build adds
+    for path in tree.rglob("*"):
+        os.utime(path, (1, 1))
+        path.chmod(path.stat().st_mode | 0o020)
+    assert digests(build(tree, tmp_path / "again")) == digests(built)
+
+
+def test_the_version_is_everywhere_the_same(built: dict[str, Path], core: Path, tmp_path: Path) -> None:
+    assert built[".whl"].name == f"ecgr-{__version__}-py3-none-any.whl"
+    assert run_in(core, tmp_path, "-m", "ecgr", "--version").stdout == f"ecgr {__version__}\n"
+    assert f"\nversion: {__version__}\n" in (ROOT / "CITATION.cff").read_text()
+    assert re.search(rf"(?m)^## {re.escape(__version__)} \(\d{{4}}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text())
+
+
+def test_the_core_alone_imports_helps_and_names_what_is_missing(core: Path, tmp_path: Path) -> None:
+    shown = run_in(core, tmp_path, "-m", "ecgr", "--help")
+    assert shown.returncode == 0
+    assert "compare" in shown.stdout
+    whole = run_in(core, tmp_path, "-c", EVERYTHING)
+    assert (whole.returncode, whole.stderr) == (0, "")
+    compared = run_in(core, tmp_path, "-m", "ecgr", *COMPARE.split())
+    assert compared.returncode == 0, compared.stderr
+    assert "drift_correction" in compared.stdout
+    assert "no report page: the report needs packages of the extra 'report'" in " ".join(compared.stderr.split())
+    told = run_in(core, tmp_path, "-c", MISSING, *REFUSED).stdout.splitlines()
+    assert len(told) == len(REFUSED)
+    for line, (command, (extra, package)) in zip(told, REFUSED.items(), strict=True):
+        assert line.startswith("5 "), f"{command}: {line}"
+        assert f"the extra '{extra}': pip install" in line
+        assert f"'{package}'" in line
+
+
+def test_the_readmes_examples_run_with_the_core_alone(core: Path, tmp_path: Path) -> None:
+    shutil.copy(ROOT / "README.md", tmp_path)
+    done = run_in(core, tmp_path, "-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "README.md")
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
+
+
+def test_every_extra_has_a_probe() -> None:
+    assert set(PROBES) == set(EXTRAS) - {"dev"}
+
+
+@pytest.mark.parametrize("extra", PROBES)
+def test_an_extra_brings_what_it_is_for(extra: str, built: dict[str, Path], core: Path, tmp_path: Path) -> None:
+    """And without it the same fails: the probe probes something."""
+    python = clean_environment(tmp_path / "env", built[".whl"], extra)
+    done = run_in(python, tmp_path, "-c", PROBES[extra])
+    assert done.returncode == 0, done.stderr
+    assert run_in(core, tmp_path, "-c", PROBES[extra]).returncode != 0
+
+
+@pytest.mark.soak
+def test_it_installs_into_an_empty_environment(built: dict[str, Path], tmp_path: Path) -> None:
+    """For real, through the pins; then what somebody does first."""
+    subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True, timeout=120)
+    python, folder = tmp_path / "env" / "bin" / "python", tmp_path / "empty"
+    folder.mkdir()
+    install = ["-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+    done = run_in(python, folder, *install, "--constraint", ROOT / "constraints.txt", built[".whl"], timeout=900)
+    assert done.returncode == 0, done.stderr
+    for command in ("--help", "demo", "list methods"):
+        done = run_in(python, folder, "-m", "ecgr", *command.split(), timeout=600)
+        assert done.returncode == 0, done.stderr
+    shutil.copy(ROOT / "README.md", folder)
+    done = run_in(python, folder, "-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "README.md")
+    assert done.returncode == 0, done.stdout
+    assert subprocess.run([python.with_name("ecgr"), "--version"], check=False, cwd=folder).returncode == 0
