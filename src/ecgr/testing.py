@@ -23,7 +23,7 @@ from ecgr.experiment.objects import completed
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.portable import pack, unpack
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import Outcome, Snapshot, play_round, start
+from ecgr.simulation.rounds import Snapshot, play_round, start
 from ecgr.tasks.task import Task
 
 __all__ = ["check_algorithm", "check_regulator", "check_store"]
@@ -168,7 +168,8 @@ def _check_rounds(entry: Any, regulator: str) -> None:
         outcome, again = play_round(problem, engine, snapshot), play_round(problem, engine, snapshot)
         where = f"round {outcome.snapshot.rounds} with the regulator {regulator}"
         _promise(_finite(outcome.snapshot), f"{where}: a number is not finite")
-        _promise(_same(outcome, again), f"{where}: the same round from the same state comes out differently")
+        same = torch.equal(outcome.snapshot.params, again.snapshot.params)
+        _promise(same, f"{where}: the same round from the same state comes out differently")
         snapshot = outcome.snapshot
 
 
@@ -259,10 +260,6 @@ def _named(where: str, state: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def _finite(snapshot: Snapshot) -> bool:
     states = [snapshot.server, *snapshot.clients.values(), {"params": snapshot.params}]
     return all(bool(torch.isfinite(tensor).all()) for state in states for tensor in state.values())
-
-
-def _same(one: Outcome, other: Outcome) -> bool:
-    return torch.equal(one.snapshot.params, other.snapshot.params)
 
 
 def _raises(action: Callable[[], object]) -> bool:

@@ -18,10 +18,10 @@ from ecgr.errors import QuorumLost
 from ecgr.experiment.config import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.apps.memory import Ticks
 from ecgr.runs.record import RunRecord
 from ecgr.simulation.prepare import prepare
 from support.federations import CLIENTS, experiment, nodes
+from support.ticks import Ticks
 
 KEYS = [bytes([65 + client]) for client in range(CLIENTS)]
 

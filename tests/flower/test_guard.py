@@ -23,10 +23,11 @@ from flwr.app import Message
 
 from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.apps.memory import MemoryGrid, Ticks
+from ecgr.flower.apps.memory import MemoryGrid
 from ecgr.flower.apps.site import Prepared, app_for
 from ecgr.flower.guard.guard import Arrival, Guard
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
+from support.ticks import Ticks
 
 PARTS = [range(10), range(10, 17), range(17, 25), range(25, 34)]
 ROUNDS = 2

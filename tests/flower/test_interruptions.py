@@ -17,11 +17,11 @@ from flwr.app import Message
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.experiment.config import Experiment
 from ecgr.flower import Guard, MemoryGrid, server_app
-from ecgr.flower.apps.memory import Ticks
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.apps.sitestate import GENERATIONS, SiteState
 from ecgr.runs.record import RunRecord
 from support.federations import experiment, federate, grid
+from support.ticks import Ticks
 
 
 @pytest.fixture(autouse=True)

@@ -12,11 +12,11 @@ from ecgr.errors import ConfigError, QuorumLost
 from ecgr.experiment.config import Experiment, load
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.enrolment import Enrolment, check_agreement
-from ecgr.flower.apps.memory import Ticks
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from support.hospitals import HOSPITALS, write_hospitals
 from support.quick import quick_where
+from support.ticks import Ticks
 
 
 @pytest.fixture

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
+from ecgr.runs.place import locked
 from ecgr.runs.record import RunRecord
-from ecgr.runs.runner import locked, run
+from ecgr.runs.runner import run
 from support.commands import ecgr, rows_without_times, spawn
 
 SETTINGS = [

@@ -6,8 +6,9 @@ from typing import Any
 
 from ecgr.experiment.config import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.memory import Tamper, Ticks
+from ecgr.flower.apps.memory import Tamper
 from ecgr.runs.record import RunRecord
+from support.ticks import Ticks
 
 CLIENTS = 4
 

@@ -75,7 +75,7 @@ class Scaffold(Defaults):
         total = server["control"].double()
         copies = {}
         for result in results:
-            payload, copy = result.payload, _copy_of(result.client)
+            payload, copy = result.payload, f"control of client {result.client}"
             own = server.get(copy, torch.zeros_like(server["control"]))
             displacement = payload.get("plain", payload["update"])
             change = self._change(displacement / (float(payload["steps"]) * lr), server["control"], own)
@@ -98,7 +98,3 @@ class Scaffold(Defaults):
             everybody = len(results) if uniform else sum(r.examples for r in results)
             return self.control_rate * (1 if uniform else result.examples) / everybody
         return 1 / population.clients if uniform else result.examples / population.examples
-
-
-def _copy_of(client: int) -> str:
-    return f"control of client {client}"

@@ -98,7 +98,8 @@ def describe(field: FieldInfo) -> str:
     'a list of whole numbers, at least 1'
     """
     annotation: Any = field.annotation
-    options = [a for a in get_args(annotation) if a is not type(None)] if _is_optional(annotation) else [annotation]
+    either = get_args(annotation) if type(None) in get_args(annotation) else [annotation]
+    options = [option for option in either if option is not type(None)]
     words, metadata = [], list(field.metadata)
 
     def bare(option: Any) -> Any:
@@ -124,7 +125,3 @@ def describe(field: FieldInfo) -> str:
         if getattr(m, "pattern", None)
     ]
     return ", ".join(words)
-
-
-def _is_optional(annotation: Any) -> bool:
-    return type(None) in get_args(annotation)

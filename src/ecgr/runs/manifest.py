@@ -17,10 +17,10 @@ from ecgr.tasks.metrics import METRICS, describe
 
 if TYPE_CHECKING:
     from ecgr.simulation.workspace import Problem
-    from ecgr.tasks.data.dataset import Described
+    from ecgr.tasks.data.dataset import Provenance
 
 
-def identity_of(problem: "Problem", data: "Described") -> dict[str, Any]:
+def identity_of(problem: "Problem", data: "Provenance") -> dict[str, Any]:
     """What two runs must share for one to go on where the other stopped."""
     return {
         "config": problem.experiment.to_dict(),
@@ -52,7 +52,7 @@ def method_of(experiment: Experiment) -> Method:
     return Method(experiment.correction, experiment.server, experiment.regulator, experiment.loss)
 
 
-def manifest_of(problem: "Problem", data: "Described") -> dict[str, Any]:
+def manifest_of(problem: "Problem", data: "Provenance") -> dict[str, Any]:
     """An allow-list of facts, nothing from the environment beyond it."""
     experiment = problem.experiment
     return {

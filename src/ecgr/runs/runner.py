@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ecgr.simulation.engines.ray import Cluster
     from ecgr.simulation.rounds import Outcome, Snapshot
     from ecgr.simulation.workspace import Problem
-    from ecgr.tasks.data.dataset import Described
+    from ecgr.tasks.data.dataset import Provenance
 
     Rounds = Callable[[Snapshot], Generator[Outcome, None, None]]
 
@@ -104,7 +104,7 @@ def run(
 
 def play(
     problem: "Problem",
-    data: "Described",
+    data: "Provenance",
     directory: Path,
     rounds: "Rounds",
     *,
@@ -128,7 +128,7 @@ def play(
 
 def _play(
     problem: "Problem",
-    data: "Described",
+    data: "Provenance",
     directory: Path,
     rounds: "Rounds",
     every: int,
@@ -168,7 +168,7 @@ def _play(
     writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
 
 
-def _finished(directory: Path, problem: "Problem", data: "Described") -> bool:
+def _finished(directory: Path, problem: "Problem", data: "Provenance") -> bool:
     """Whether the run is finished; refuses to go on with one whose config, data or version differ.
 
     More rounds are no other run: it is then not finished any more, and goes on.

@@ -12,7 +12,7 @@ from ecgr.flower.guard.guard import Guard
 from ecgr.simulation.prepare import prepare, prepare_server
 from ecgr.simulation.workspace import Problem
 from ecgr.tasks.data.array_files import read_arrays, samples_of
-from ecgr.tasks.data.dataset import Described, Provenance
+from ecgr.tasks.data.dataset import Provenance
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -20,7 +20,7 @@ class Opened:
     """A federation before its first round: the problem, what the record says of its data, and who holds them."""
 
     problem: Problem
-    data: Described
+    data: Provenance
     fleet: Fleet
     scored_by_sites: bool = False
 
@@ -30,7 +30,7 @@ def dealt(experiment: Experiment, fleet: Fleet, device: str) -> Opened:
     dataset = experiment.source.load()
     problem = prepare(experiment, dataset, device)
     sizes = {client: size for client, size in enumerate(problem.partition.sizes()) if size}
-    return Opened(problem, dataset, replace(fleet, enrolled=sizes))
+    return Opened(problem, dataset.provenance, replace(fleet, enrolled=sizes))
 
 
 def enrolled(experiment: Experiment, fleet: Fleet, guard: Guard, test: str | Path | None) -> Opened:

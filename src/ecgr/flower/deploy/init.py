@@ -116,7 +116,7 @@ def write_deployment(directory: Path, experiment: Experiment, deployment: Deploy
     (server / "ecgr-superlink.service").write_text(_superlink_unit(server, deployment))
     if deployment.proxied:
         (server / "nginx.conf").write_text(nginx_config(server, deployment))
-        (server / "ecgr-proxy.service").write_text(_proxy_unit(server))
+        (server / "ecgr-proxy.service").write_text(_fill("ecgr-proxy.service", server=server))
     guide = directory / "README.md"
     guide.write_text(_guide(directory.resolve(), deployment))
     return guide
@@ -160,10 +160,6 @@ def _superlink_unit(server: Path, deployment: Deployment) -> str:
         command=command,
         environment=deployment.environment,
     )
-
-
-def _proxy_unit(server: Path) -> str:
-    return _fill("ecgr-proxy.service", server=server)
 
 
 def _supernode_unit(client: int, deployment: Deployment, *, own_file: bool) -> str:

@@ -30,24 +30,27 @@ class Engine(Protocol):
         ...
 
 
-class SerialEngine:
-    """Everything in this process, one job after the other."""
+class InThisProcess(Generic[W]):
+    """A workspace and whoever asks for it: jobs that need no process of their own, one after the other."""
+
+    def __init__(self, workspace: W) -> None:
+        self.workspace = workspace
+
+    def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
+        """The jobs' results, in the order of the jobs."""
+        for index, job in enumerate(jobs):
+            if begun is not None:
+                begun(index, 1)
+            with one_thread():
+                result = job.run(self.workspace)
+            yield result
+
+
+class SerialEngine(InThisProcess[Workspace]):
+    """Everything about one problem in this process."""
 
     def __init__(self, problem: Problem) -> None:
-        self._workspace = Workspace(problem)
-
-    def map(self, jobs: Sequence[Job[Workspace, R]]) -> Iterator[R | Lost]:
-        """The jobs' results, in the order of the jobs."""
-        return _one_by_one(self._workspace, jobs)
-
-
-def _one_by_one(workspace: W, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
-    for index, job in enumerate(jobs):
-        if begun is not None:
-            begun(index, 1)
-        with one_thread():
-            result = job.run(workspace)
-        yield result
+        super().__init__(Workspace(problem))
 
 
 @contextmanager
@@ -59,17 +62,6 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
-
-
-@dataclass(frozen=True, slots=True)
-class InThisProcess(Generic[W]):
-    """A workspace and whoever asks for it: the engine of jobs that need no process of their own."""
-
-    workspace: W
-
-    def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
-        """The jobs' results, in the order of the jobs."""
-        return _one_by_one(self.workspace, jobs, begun)
 
 
 class EngineKind(Protocol):

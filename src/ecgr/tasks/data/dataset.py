@@ -20,28 +20,15 @@ Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
 
 
-class Described(Protocol):
-    """What a run's record says of its data; a `Dataset` is one, a `Provenance` is one without the samples."""
-
-    @property
-    def classes(self) -> tuple[str, ...]:
-        """Class names; empty where targets are not classes."""
-        ...
-
-    @property
-    def files(self) -> Mapping[str, str]:
-        """SHA-256 of what was read, by file name."""
-        ...
-
-    @property
-    def notes(self) -> tuple[str, ...]:
-        """What a reader should know."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class Provenance:
-    """A data set's description, for when its samples have been handed on and may be forgotten."""
+    """What a run's record says of its data, whose samples may have been forgotten.
+
+    Attributes:
+        classes: class names; empty where targets are not classes.
+        files: SHA-256 of what was read, by file name.
+        notes: what a reader should know.
+    """
 
     classes: tuple[str, ...]
     files: Mapping[str, str]

@@ -50,12 +50,8 @@ def available() -> list[Row]:
     return [_row(name) for name in DATASETS]
 
 
-def _description(name: str) -> str:
-    return (DATASETS[name].__doc__ or "").strip().splitlines()[0]
-
-
 def _row(name: str) -> Row:
-    source, description = _source(name, root=None), _description(name)
+    source, description = _source(name, root=None), (DATASETS[name].__doc__ or "").strip().splitlines()[0]
     if not isinstance(source, OnDisk):
         return Row(name, description, "installed")
     try:
