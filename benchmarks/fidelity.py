@@ -14,8 +14,8 @@ from ecgr.core.regulators import ECGR
 from ecgr.core.stores import STORES, DenseStore, Kind, Store
 from ecgr.errors import EcgrError
 from ecgr.experiment.config import load
-from ecgr.simulation.client import overlap, train_client
-from ecgr.simulation.diagnostics import cosine
+from ecgr.simulation.client import train_client
+from ecgr.simulation.diagnostics import cosine, overlap
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Workspace

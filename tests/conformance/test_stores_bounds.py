@@ -21,7 +21,8 @@ from ecgr.core.regulators import ECGR, FirstHalf, LastHalf
 from ecgr.core.stores import STORES, Store, check_room, pick, room
 from ecgr.core.stores.protocol import Visit
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.simulation.client import ClientResult, overlap, train_client
+from ecgr.simulation.client import ClientResult, train_client
+from ecgr.simulation.diagnostics import overlap
 from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Workspace
 from support.problems import blobs, offer, problem, same_bits, small_net

@@ -6,7 +6,7 @@ regulator sees the recorded steps afterwards; without a regulator nothing is rec
 
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,14 +22,13 @@ from ecgr.core.geometry import Regulation
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
-from ecgr.core.update import Update
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import NotFiniteWarning
 from ecgr.simulation.arrays import Held
 from ecgr.simulation.batches import epoch_batches, local_steps
 from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.corrections import gradient_correction, hook_step_term
-from ecgr.simulation.diagnostics import Vectors, cosine
+from ecgr.simulation.diagnostics import Vectors, fidelity
 from ecgr.simulation.followers import FollowedRecorder
 from ecgr.simulation.own_code import own_code
 from ecgr.simulation.seeding import seeded
@@ -213,7 +212,7 @@ def _metrics(workspace: Workspace, trained: Trained, regulated: Regulated) -> di
         metrics["forgotten"] = forgotten(coefficients, momentum)
     if trained.exact is not None and regulated.regulation is not None:
         truth = trained.exact.regulated(workspace.experiment.regulator)
-        metrics |= _fidelity(regulated.regulation.kept, regulated.update, truth)
+        metrics |= fidelity(regulated.regulation.kept, regulated.update, truth)
     return metrics
 
 
@@ -270,23 +269,6 @@ def check_store(problem: Problem, workers: int) -> None:
     longest = max(range(len(clients)), key=lambda client: len(clients[client]))
     stores = min(workers, sum(len(own) > 0 for own in clients))
     check_room(experiment.run.store, problem.spec.size, local_steps(problem, longest), stores, problem.device)
-
-
-def _fidelity(kept: Sequence[int], update: Tensor, truth: Update) -> dict[str, float]:
-    """How near a store that answers with an error comes to the exact answer."""
-    return {
-        "kept_overlap": overlap(kept, truth.regulation.kept),
-        "update_cosine": cosine(update.double(), truth.flat.double()),
-    }
-
-
-def overlap(kept: Sequence[int], truth: Sequence[int]) -> float:
-    """The share of ``truth`` that is in ``kept``.
-
-    >>> overlap((1, 2), (2, 3))
-    0.5
-    """
-    return len(set(kept) & set(truth)) / len(truth) if truth else 1.0
 
 
 def _to(state: State, device: torch.device | str) -> dict[str, Tensor]:

@@ -8,14 +8,23 @@ defined in docs/reference/diagnostics.md.
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
+from ecgr.core.update import Update
 from ecgr.core.vectors import weighted_mean, write_buffers
+from ecgr.errors import EnvironmentFault
+from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.streams import stream
 from ecgr.tasks.losses import total
+
+if TYPE_CHECKING:
+    from ecgr.simulation.client import ClientResult
+    from ecgr.simulation.engines import Engine
+    from ecgr.simulation.rounds import Snapshot
 
 SHARE = 2048
 """Training samples, drawn anew each round, on which ``mu`` is estimated."""
@@ -135,3 +144,39 @@ def mean_pairwise_cosine(vectors: Sequence[Tensor]) -> float:
     units = [x.double() / float(x.norm()) if float(x.norm()) else x.double() for x in vectors]
     total = float(torch.stack(units).sum(dim=0).square().sum()) - sum(float(u.square().sum()) for u in units)
     return total / (count * (count - 1))
+
+
+def directions(problem: Problem, engine: "Engine", snapshot: "Snapshot", step: Tensor) -> dict[str, Tensor]:
+    """What diagnostics compare updates with: the true gradient, the round's own step, the last one."""
+    total = torch.zeros_like(snapshot.params)
+    for gradient in engine.map(list(gradient_jobs(problem, snapshot.rounds, snapshot.params, snapshot.buffers))):
+        if isinstance(gradient, Lost):
+            raise EnvironmentFault(f"the diagnostics were lost: {gradient.reason}")
+        total += gradient
+    previous = {} if snapshot.step is None else {"previous": snapshot.step}
+    return {"mu": total, "aggregate": step, **previous}
+
+
+def add_diagnostics(row: dict[str, Any], used: "Sequence[ClientResult]", directions: Mapping[str, Tensor]) -> None:
+    """Put what the vectors of a round say into its line and into those of its clients."""
+    vectors = [r.vectors for r in used if r.vectors is not None]
+    for client_row, own in zip(row["clients"], vectors, strict=True):
+        client_row["diagnostics"] = client_diagnostics(own, directions)
+    row["diagnostics"] = round_diagnostics(vectors, [r.examples for r in used], directions)
+
+
+def fidelity(kept: Sequence[int], update: Tensor, truth: Update) -> dict[str, float]:
+    """How near a store that answers with an error comes to the exact answer."""
+    return {
+        "kept_overlap": overlap(kept, truth.regulation.kept),
+        "update_cosine": cosine(update.double(), truth.flat.double()),
+    }
+
+
+def overlap(kept: Sequence[int], truth: Sequence[int]) -> float:
+    """The share of ``truth`` that is in ``kept``.
+
+    >>> overlap((1, 2), (2, 3))
+    0.5
+    """
+    return len(set(kept) & set(truth)) / len(truth) if truth else 1.0

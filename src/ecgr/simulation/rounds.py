@@ -19,7 +19,7 @@ from ecgr.core.vectors import merge_buffers, read_buffers
 from ecgr.errors import DataError, EnvironmentFault, QuorumLost
 from ecgr.simulation.buffers import Forgetting, Server, smallest_variance
 from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
-from ecgr.simulation.diagnostics import client_diagnostics, gradient_jobs, round_diagnostics
+from ecgr.simulation.diagnostics import add_diagnostics, directions
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluation import Evaluation, shards, summarise
@@ -158,7 +158,7 @@ def conclude(
     if experiment.run.diagnostics:
         if all("forgotten" in r.metrics for r in used):
             row["buffers"] = _buffers(problem, after, used)
-        _add_diagnostics(row, used, _directions(problem, engine, snapshot, step))
+        add_diagnostics(row, used, directions(problem, engine, snapshot, step))
     return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
 
 
@@ -265,24 +265,6 @@ def _buffers(problem: Problem, after: Snapshot, used: Sequence[ClientResult]) ->
     lr, momentum = learning_rate(problem, after.rounds - 1), experiment.optimizer.effective_momentum
     factor = problem.buffers.factor(clients, Server(experiment.algorithm, _population(problem), lr, momentum))
     return {"smallest_variance": smallest_variance(final_state(problem, after)), "factor": factor}
-
-
-def _directions(problem: Problem, engine: Engine, snapshot: Snapshot, step: Tensor) -> dict[str, Tensor]:
-    """What diagnostics compare updates with: the true gradient, the round's own step, the last one."""
-    total = torch.zeros_like(snapshot.params)
-    for gradient in engine.map(list(gradient_jobs(problem, snapshot.rounds, snapshot.params, snapshot.buffers))):
-        if isinstance(gradient, Lost):
-            raise EnvironmentFault(f"the diagnostics were lost: {gradient.reason}")
-        total += gradient
-    previous = {} if snapshot.step is None else {"previous": snapshot.step}
-    return {"mu": total, "aggregate": step, **previous}
-
-
-def _add_diagnostics(row: dict[str, Any], used: Sequence[ClientResult], directions: Mapping[str, Tensor]) -> None:
-    vectors = [r.vectors for r in used if r.vectors is not None]
-    for client_row, own in zip(row["clients"], vectors, strict=True):
-        client_row["diagnostics"] = client_diagnostics(own, directions)
-    row["diagnostics"] = round_diagnostics(vectors, [r.examples for r in used], directions)
 
 
 def _client_row(result: ClientResult, metric: str, evaluation: Evaluation) -> dict[str, Any]:
