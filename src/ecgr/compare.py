@@ -12,7 +12,7 @@ from ecgr.analysis.arms import read_runs, summaries_of
 from ecgr.analysis.collect import Run, find_runs
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.comparison import compare as judge
-from ecgr.analysis.length import COARSE_FACTORS, FACTORS, missing_factors
+from ecgr.analysis.length import FACTORS, FIRST_FACTORS, missing_factors
 from ecgr.analysis.material import Material, design_of, runs_in
 from ecgr.analysis.metrics import RunSummary, last5
 from ecgr.analysis.power import power_of_design
@@ -89,7 +89,7 @@ def compare(
         algorithms: the regulators are compared under each of these.
         tune: values to choose from for each method, the baseline too, as in ``{"optimizer.lr": [0.01, 0.03, 0.1]}``.
         length: also run the baseline at other lengths of the server's step, to tell direction from length: the whole
-            curve, or never. By default a coarse one where ``methods`` are compared and one of them is better or worse.
+            curve, or never. By default as far as the methods go, where ``methods`` are compared and one of them is better or worse.
         treatment: config keys that are compared as regulators are.
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
         engine: ``pool`` (processes, the default), ``serial`` (everything in this one), ``ray``, or an
@@ -113,8 +113,8 @@ def compare(
         planned = plan_comparison(source, baseline, treatment=treatment, out=out, **asked)
         check_ready(planned.runs, engine=engine, device=device)
         make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress)
-        coarsely = length is None and methods is not None
-        return run_comparison(planned, make, length=bool(length), coarsely=coarsely, warn=warn or _ignore)
+        briefly = length is None and methods is not None
+        return run_comparison(planned, make, length=bool(length), briefly=briefly, warn=warn or _ignore)
     if given := [name for name, value in {**asked, "length": length}.items() if value]:
         raise ConfigError(f"--{given[0]}: {source} is only compared, not run; leave out --{given[0]}")
     design = design_of(material, baseline, treatment)
@@ -128,7 +128,7 @@ def power_of_plan(planned: Plan) -> str:
     return power_of_design(len(planned.seeds), len(planned.arms) - len(planned.baselines)).sentence
 
 
-def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn, coarsely: bool = False) -> Answer:
+def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn, briefly: bool = False) -> Answer:
     """Tune, run, judge, measure lengths and write, as far as it is not done yet."""
     if not all(run.finished for run in planned.runs):
         warn(power_of_plan(planned))
@@ -140,8 +140,8 @@ def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn, coars
     design = replace(planned.design, runs=tuple(run.name for run in runs))
     answer = conclude(material, design)
     decided = any(pair.verdict in ("better", "worse") for pair in answer.pairs)
-    if length or (coarsely and decided):
-        factors = FACTORS if length else COARSE_FACTORS
+    if length or (briefly and decided):
+        factors = FACTORS if length else FIRST_FACTORS
         answer, curves = measure_lengths(planned, material, answer, make, factors)
         design = replace(design, length=tuple(run.name for run in curves))
     answer = answer.write(planned.directory, warn)

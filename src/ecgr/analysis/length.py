@@ -25,8 +25,8 @@ LEAST_SHARE = 0.1
 """A part that is a smaller share of the difference is not its cause: interpolation alone could err by as much."""
 FACTORS = (0.5, 0.7, 1.4, 2.0, 2.8, 4.0)
 """Step lengths at which the baseline is run, in units of its own."""
-COARSE_FACTORS = (0.5, 2.0, 4.0)
-"""Enough to tell length from direction where nobody asked for the curve itself."""
+FIRST_FACTORS = (0.7, 1.4)
+"""Where nobody asked for the curve itself, it begins beside the baseline and goes only as far as the methods do."""
 FACTOR_LIMITS = (0.125, 8.0)
 MOST_FACTORS = 10
 WIDEST_GAP = 2.0
