@@ -89,7 +89,8 @@ def compare(
         algorithms: the regulators are compared under each of these.
         tune: values to choose from for each method, the baseline too, as in ``{"optimizer.lr": [0.01, 0.03, 0.1]}``.
         length: also run the baseline at other lengths of the server's step, to tell direction from length: the whole
-            curve, or never. By default as far as the methods go, where ``methods`` are compared and one of them is better or worse.
+            curve, or never. By default as far as the methods go, where ``methods`` are compared and one of them is
+            better or worse.
         treatment: config keys that are compared as regulators are.
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
         engine: ``pool`` (processes, the default), ``serial`` (everything in this one), ``ray``, or an
