@@ -291,6 +291,32 @@ def test_on_a_phone_the_verdict_stays_in_sight(browser: Any, runs: Path) -> None
         resize(browser, 1280, 900)
 
 
+LONG = "scaffold(damping=0.5, units=gradient, control_rate=0.4)/lookahead(momentum=0.7)+ecgr(beta=0.25)"
+
+
+@pytest.mark.parametrize("width", [1400, 400])
+def test_a_long_name_pushes_neither_the_page_nor_a_verdict_out_of_sight(browser: Any, runs: Path, width: int) -> None:
+    try:
+        resize(browser, width, 900, phone=width == 400)
+        opened(browser, runs / "report.html")
+        outside = run_script(
+            browser,
+            "(name => { document.querySelectorAll('.answer h3, .wide tbody th:first-child').forEach(e => {"
+            " e.textContent = name; });"
+            " return [...document.querySelectorAll('.answer h3, .wide td.verdict')]"
+            ".filter(e => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1)"
+            ".map(e => e.textContent); })(arguments[0])",
+            LONG,
+        )
+        assert outside == []
+        assert run_script(browser, "document.documentElement.scrollWidth") <= width
+        table = "document.querySelector('#comparison .wide')"
+        if width == 1400:
+            assert run_script(browser, f"{table}.scrollWidth - {table}.clientWidth") <= 0
+    finally:
+        resize(browser, 1280, 900)
+
+
 @pytest.mark.parametrize(("name", "width", "height"), [("desktop", 1280, 900), ("phone", 390, 844)])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_it_fits_the_screen(

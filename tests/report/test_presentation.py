@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
-from rich.table import Table
+from rich.console import Console, RenderableType
 
 from ecgr.analysis.comparison import Comparison, Estimate, Pair, compare
 from ecgr.analysis.metrics import METRICS, PRIMARY, RunSummary
 from ecgr.analysis.quantities import Quantity
-from ecgr.report.presentation import CSV_COLUMNS, to_csv, to_json, to_table
+from ecgr.report.answer import Answer
+from ecgr.report.presentation import CSV_COLUMNS, to_csv, to_json, to_notes, to_table
 from ecgr.report.sentences import answer, details, sentence
 
 GAINS = {
@@ -40,7 +40,7 @@ def comparison() -> Comparison:
     return compare(runs())
 
 
-def printed(table: Table, width: int = 100) -> str:
+def printed(table: RenderableType, width: int = 100) -> str:
     console = Console(width=width, file=io.StringIO(), color_system=None)
     console.print(table)
     assert isinstance(console.file, io.StringIO)
@@ -119,11 +119,17 @@ class TestTables:
         (number,) = [i for i, line in enumerate(lines) if line.startswith(" fedavg+ecgr ")]
         assert lines[number].split()[1:] == ["10", "45.00", "+1.03", "0.0098", "+4.98", "better"]
         assert lines[number + 1].split() == ["+0.89", "to", "+1.17"]
-        assert any("5 seeds cannot show anything" in line for line in lines)
         rows = [line for line in lines if line.startswith(tuple(f" {name}+ecgr " for name in GAINS))]
         assert [row.split("+")[0].strip() for row in rows] == [
             *("fedadam", "constant", "fedavg", "fedprox", "fednova", "scaffold", "fedyogi")
         ]  # best first, what cannot be compared last
+
+    def test_a_note_keeps_all_of_its_words_on_a_narrow_screen(self, comparison: Comparison) -> None:
+        assert "5 seeds cannot show anything" in " ".join(printed(to_notes(comparison)).split())
+        long = "scaffold(damping=0.5, units=gradient)/lookahead(momentum=0.7)"
+        pairs = (replace(comparison.pairs[0], method=long, remarks=("not converged: more rounds first",)),)
+        text = printed(Answer(replace(comparison, pairs=pairs), ()), width=80)
+        assert "not converged: more rounds first" in " ".join(text.split())
 
     def test_the_setting_is_named_only_if_there_are_several(self, comparison: Comparison) -> None:
         named = replace(comparison, pairs=tuple(replace(pair, setting="alpha=1") for pair in comparison.pairs))

@@ -17,7 +17,7 @@ from ecgr.files import write_atomically
 from ecgr.report.notebook import to_html
 from ecgr.report.page.html import write_report
 from ecgr.report.picture import Picture
-from ecgr.report.presentation import to_csv, to_table
+from ecgr.report.presentation import to_csv, to_notes, to_table
 from ecgr.report.presentation import to_json as comparison_json
 from ecgr.report.sentences import answer, best_first, sentence
 from ecgr.runs.record import to_json
@@ -65,9 +65,8 @@ class Answer:
 
     def __rich__(self) -> Group:
         sentences = (Text(sentence(pair)) for pair in best_first(self.pairs))
-        return Group(
-            Text(answer(self.comparison), "bold"), Picture(self.comparison), *sentences, to_table(self.comparison)
-        )
+        head = Text(answer(self.comparison), "bold"), Picture(self.comparison)
+        return Group(*head, *sentences, to_table(self.comparison), to_notes(self.comparison))
 
     def _repr_html_(self) -> str:
         return to_html(self.comparison)

@@ -89,7 +89,7 @@ def to_csv(comparison: Comparison) -> str:
 
 
 def to_table(comparison: Comparison) -> Table:
-    """The primary metric, one row a pair, best first, with its verdict; notes below.
+    """The primary metric, one row a pair, best first, with its verdict.
 
     >>> to_table(Comparison(baseline="none", family=0, pairs=())).row_count
     0
@@ -106,14 +106,16 @@ def to_table(comparison: Comparison) -> Table:
     heading = baselines.pop() if len(baselines) == 1 else "baseline"
     table = _start_table(title, ("seeds", heading, "difference", "p Holm", "d_z"))
     table.add_column("verdict", min_width=15)
-    ordered = best_first(comparison.pairs)
-    for pair in ordered:
+    for pair in best_first(comparison.pairs):
         cause = {None: "", "both": "\nboth"}.get(pair.cause, f"\nby {pair.cause}")
         verdict = Text(pair.verdict + cause, STYLES.get(pair.verdict, ""))
         table.add_row(_label(comparison, pair, "\n"), *_numbers(pair), verdict)
-    table.caption = Text("\n".join(_notes(comparison, ordered)))
-    table.caption_justify = "left"
     return table
+
+
+def to_notes(comparison: Comparison) -> Text:
+    """What should also be known, one line a remark; not the table's caption, which is cut where the table is wide."""
+    return Text("\n".join(_notes(comparison, best_first(comparison.pairs))))
 
 
 def quantity_of(comparison: Comparison) -> Quantity:

@@ -1,10 +1,11 @@
 // Length or direction: the baseline's curve over the length of the server's steps, and each method at its own length.
 const LENGTHS = [0.125, 0.25, 0.5, 1, 2, 4, 8, 16, 32];
 
-// A method's name stands away from the curve: above it or below it, and inside the picture.
+// A method's name stands away from the curve, above it or below it, inside the picture, and not on the next method.
 function namePlace(entry, method) {
   const nearest = entry.band.reduce((best, row) => (Math.abs(row[0] - method.length) < Math.abs(best[0] - method.length) ? row : best));
-  return `${method.value >= nearest[1] ? 'top' : 'bottom'} ${method.length > entry.far ? 'left' : 'right'}`;
+  const next = entry.methods.some((other) => other.length > method.length && other.length < 2 * method.length);
+  return `${method.value >= nearest[1] ? 'top' : 'bottom'} ${next || method.length > entry.far ? 'left' : 'right'}`;
 }
 
 data.lengths.forEach((entry, number) => {
