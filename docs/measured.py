@@ -1,0 +1,140 @@
+"""What was measured, where readers ask for it: README's three sentences, and the table of methods by situation.
+
+What a method needs is counted by playing a round of it; what was measured is read from the records in
+``docs/results/data``. A new record is a word in ``ROWS`` or ``PROBLEMS``. ``python docs/measured.py``, or
+`make results`, writes both into their pages.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from ecgr.experiment.catalogue import cost_of
+from ecgr.experiment.methods import Method
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "docs" / "results" / "data"
+BEGIN, END = "<!-- measured: written by `make results` -->\n", "<!-- end of what was measured -->"
+HEAD = """\
+| skew | who takes part | try | state at a site | traffic | measured here | literature |
+|---|---|---|---|---|---|---|
+"""
+PROBLEMS = {"demo": "digits", "tuned-mnist": "reduced MNIST", "tuned-fashion_mnist": "reduced Fashion-MNIST"}
+"""Records with every method tuned, and what they are of."""
+HELPS = {
+    "better": "yes: it is better than a tuned FedAvg",
+    "worse": "no: it is worse than a tuned FedAvg",
+    "equivalent": "no: it is equivalent to a tuned FedAvg",
+}
+UNSHOWN = "no difference to FedAvg (plain averaging) could be shown"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A situation, a method to try in it, and what there is to say for it.
+
+    Attributes:
+        measured: records below ``docs/results/data``, each with the part of a setting that picks its pair, or "".
+        literature: who says so.
+    """
+
+    skew: str
+    participation: str
+    method: str
+    measured: tuple[tuple[str, str], ...] = ()
+    literature: str = ""
+
+
+STRONG, MILD, ANY = "strong: one or two classes a client", "mild: most classes, other shares", "any"
+ALL, FEW = "all, every round", "a few a round"
+ROWS = (
+    Row(STRONG, ALL, "drift_correction", tuple((record, "") for record in PROBLEMS)),
+    Row(STRONG, ALL, "scaffold", (("demo", ""),), "Karimireddy et al., arXiv 1910.06378"),
+    Row(STRONG, ALL, "fedacg", (("demo", ""),), "Kim et al., arXiv 2201.03172"),
+    Row(STRONG, ALL, "fedavg+ecgr", (("demo", ""), ("main", "data.name=mnist")), "arXiv 2601.03584"),
+    Row(STRONG, FEW, "fedacg", (), "Kim et al., arXiv 2201.03172"),
+    Row(STRONG, FEW, "fedcm", (), "Xu et al., arXiv 2106.10874"),
+    Row(STRONG, FEW, "feddyn", (), "Acar et al., arXiv 2111.04263"),
+    Row(MILD, ANY, "fedavg[balanced_softmax]", (), "Ren et al., arXiv 2007.10740"),
+    Row(MILD, ANY, "fedavg[fedlc]", (), "Zhang et al., arXiv 2209.00189"),
+    Row("other numbers of samples, so of steps", ANY, "fednova", (), "Wang et al., arXiv 2007.07481"),
+    Row("only the server can be changed", ANY, "fedavgm", (), "Hsu et al., arXiv 1909.06335"),
+    Row("only the server can be changed", ANY, "fedadam", (), "Reddi et al., arXiv 2003.00295"),
+)
+
+
+def table() -> str:
+    """All rows."""
+    return HEAD + "".join(f"| {' | '.join(_cells(row))} |\n" for row in ROWS)
+
+
+def _cells(row: Row) -> tuple[str, ...]:
+    cost = cost_of(Method.of(row.method))
+    more = [f"{count} more {way}" for count, way in ((cost.up - 1, "up"), (cost.down - 1, "down")) if count]
+    return (
+        row.skew,
+        row.participation,
+        f"`{row.method}`",
+        f"{cost.client} vector{'s' if cost.client > 1 else ''}" if cost.stateful else "none",
+        ", ".join(more) or "as FedAvg",
+        "; ".join(found for named in row.measured for found in measured(row.method, *named)) or "not yet",
+        row.literature or "none",
+    )
+
+
+def measured(method: str, record: str, setting: str) -> Iterator[str]:
+    """What a record says about a method, with a link to it; nothing where the method is not in it."""
+    for pair in pairs(record, method, setting):
+        cause = {None: "", "both": ", by both direction and length"}.get(pair["cause"], f", by {pair['cause']}")
+        yield f"{pair['verdict']}{cause}, {points(pair)}: [{record}](../results/data/{record}/comparison.json)"
+
+
+def pairs(record: str, method: str, setting: str = "") -> list[dict[str, Any]]:
+    """A method's pairs in a record."""
+    every = json.loads((DATA / record / "comparison.json").read_text(encoding="utf-8"))["pairs"]
+    return [pair for pair in every if pair["method"] == method and setting in pair["setting"]]
+
+
+def points(pair: dict[str, Any]) -> str:
+    """A pair's difference with its interval."""
+    found = pair["metrics"]["last5"]
+    low, high = (100 * end for end in found["interval"])
+    return f"{100 * found['mean_difference']:+.1f} points ({low:+.1f} to {high:+.1f})"
+
+
+def in_short() -> str:
+    """Does ECGR help, why did it seem to, and what does: a sentence each."""
+    (tuned,) = pairs("demo", "fedavg+ecgr")
+    (paper,) = pairs("main", "fedavg+ecgr", "data.name=mnist")
+    (longer,) = pairs("controls", "fedavg, server_lr=1.05", "data.name=mnist")
+    (matched,) = pairs("controls", "fedavg+ecgr, step_control=match_plain", "data.name=mnist")
+    drift = {problem: pair for record, problem in PROBLEMS.items() for pair in pairs(record, "drift_correction")}
+    better = [problem for problem, pair in drift.items() if pair["verdict"] == "better"]
+    named = ", ".join(f"{problem} {points(pair)}" for problem, pair in drift.items())
+    return (
+        "- **Does ECGR help?** It is the method that this package began with: damp half of a client's steps before they"
+        " are sent. With every learning rate tuned, on digits at ten unlike clients,"
+        f" {HELPS.get(tuned['verdict'], UNSHOWN)}: {points(tuned)}.\n"
+        f"- **Why it seemed to.** Where nothing is tuned, on reduced MNIST, ECGR gave {points(paper)}; but plain steps"
+        f" made 5 % longer gave {points(longer)}, and ECGR with steps no longer than plain ones {points(matched)}. What"
+        " it does there is to lengthen the server's step.\n"
+        "- **What does help** under strong label skew: `drift_correction` (SCAFFOLD, damped, with a server that looks"
+        f" ahead) is better than a tuned FedAvg on {len(better)} of the {len(drift)} problems that it was tried on,"
+        f" with ten seeds each: {named}.\n"
+    )
+
+
+PAGES: dict[str, Callable[[], str]] = {"README.md": in_short, "docs/guide/which_method.md": table}
+
+
+def written(page: str) -> str:
+    """A page with what the records say now."""
+    before, rest = (ROOT / page).read_text(encoding="utf-8").split(BEGIN)
+    return before + BEGIN + PAGES[page]() + END + rest.split(END)[1]
+
+
+if __name__ == "__main__":
+    for name in PAGES:
+        (ROOT / name).write_text(written(name), encoding="utf-8")
