@@ -34,10 +34,10 @@ def labels(runs: Sequence[Run]) -> list[dict[str, Any]]:
     return [
         {
             "run": run.name,
-            "setting": run.setting,
-            "algorithm": run.algorithm,
-            "regulator": run.regulator,
-            "seed": run.seed,
+            "setting": run.summary.setting,
+            "algorithm": run.summary.algorithm,
+            "regulator": run.summary.regulator,
+            "seed": run.summary.seed,
             "finished": run.state == "finished",
             "config": {key: config[key] for key in keys if key in config},
         }

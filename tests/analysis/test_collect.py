@@ -56,7 +56,7 @@ class TestMethods:
     def test_the_record_s_own_name_of_its_method_is_used(self, tmp_path: Path) -> None:
         record = edit(write_run(tmp_path / "a"), {"method": "scaffold(damping=0.5)/lookahead+ecgr"})
         (run,) = read_runs([record])
-        assert run.method == run.summary.method == "scaffold(damping=0.5)/lookahead+ecgr"
+        assert run.summary.method == run.summary.method == "scaffold(damping=0.5)/lookahead+ecgr"
 
     def test_without_one_it_is_made_of_what_differs(self, tmp_path: Path) -> None:
         configs: list[dict[str, Any]] = [
@@ -67,7 +67,7 @@ class TestMethods:
             {"server": {"name": "average"}, "loss": {"name": "fedlc"}},
         ]
         records = [write_run(tmp_path / str(n), regulator="none", config=own) for n, own in enumerate(configs)]
-        assert [run.method for run in read_runs(records)] == [
+        assert [run.summary.method for run in read_runs(records)] == [
             "fedavg/average",
             "fedavg/lookahead(momentum=0.7)",
             "fedavg/lookahead(momentum=0.9)",
@@ -85,7 +85,7 @@ class TestMethods:
         ]
         matched = write_run(tmp_path / "m", config={"run": {"step_control": "match_plain"}})
         records.append(edit(matched, {"method": "fedavg+ecgr"}))
-        methods = [run.method for run in read_runs(records, ["run.step_control"])]
+        methods = [run.summary.method for run in read_runs(records, ["run.step_control"])]
         assert methods == ["fedavg+ecgr", "fedavg+ecgr", "fedavg+ecgr, step_control=match_plain"]
 
     def test_tuned_keys_set_no_settings_apart(self, tmp_path: Path) -> None:
@@ -93,9 +93,9 @@ class TestMethods:
             write_run(tmp_path / regulator, regulator=regulator, config={"optimizer": {"lr": lr}})
             for regulator, lr in (("none", 0.01), ("ecgr", 0.1))
         ]
-        assert {run.setting for run in read_runs(records)} == {"optimizer.lr=0.01", "optimizer.lr=0.1"}
+        assert {run.summary.setting for run in read_runs(records)} == {"optimizer.lr=0.01", "optimizer.lr=0.1"}
         tuned = read_runs(records, tuned=["optimizer.lr"])
-        assert {run.setting for run in tuned} == {""}
+        assert {run.summary.setting for run in tuned} == {""}
         assert compare([run.summary for run in tuned]).pairs[0].seeds == (0,)
 
     def test_arms_of_whole_methods_are_one_group(self, tmp_path: Path) -> None:
@@ -125,7 +125,9 @@ class TestLengthCurve:
         ]
         runs = read_runs(arms, length=longer)
         assert {run.summary.server_lr for run in runs[-6:]} == {2.0}
-        assert {(run.setting, run.algorithm, run.summary.role) for run in runs[-6:]} == {("", "fedavg", "length")}
+        assert {(run.summary.setting, run.summary.algorithm, run.summary.role) for run in runs[-6:]} == {
+            ("", "fedavg", "length")
+        }
         found = compare([run.summary for run in runs])
         assert [pair.method for pair in found.pairs] == ["fedavg+ecgr"]
         assert found.family == 1

@@ -61,7 +61,7 @@ def test_each_arm_is_tuned_on_seeds_and_data_of_its_own(whole: "ecgr.Answer") ->
     assert {record.config["data"]["validation"] for record in test} == {0.0}
     chosen = {method["method"]: method["chosen"]["optimizer.lr"] for method in written["methods"]}
     assert {
-        run.method: run.record.config["optimizer"]["lr"] for run in whole.runs if run.summary.role == "arm"
+        run.summary.method: run.record.config["optimizer"]["lr"] for run in whole.runs if run.summary.role == "arm"
     } == chosen
     for method in written["methods"]:
         best = max(method["trials"], key=lambda trial: trial["mean"])
@@ -83,7 +83,7 @@ def test_the_length_curve_is_of_the_baseline_alone(whole: "ecgr.Answer") -> None
     assert len(curve.factors) > 1
     longer = [run for run in whole.runs if run.summary.role == "length"]
     assert {run.record.config["regulator"]["name"] for run in longer} == {"none"}
-    assert {run.seed for run in longer} == {0, 1}
+    assert {run.summary.seed for run in longer} == {0, 1}
 
 
 def test_given_again_it_does_nothing_more(whole: "ecgr.Answer") -> None:

@@ -69,8 +69,8 @@ def group_runs(runs: Sequence[Run], baseline: str = BASELINE, by: By = "regulato
 
 
 def _arm(name: str, runs: Sequence[Run]) -> Arm:
-    first = runs[0]
-    by_seed = tuple(sorted(runs, key=lambda run: run.seed))
+    first = runs[0].summary
+    by_seed = tuple(sorted(runs, key=lambda run: run.summary.seed))
     return Arm(first.setting, first.algorithm, first.regulator, by_seed, first.method, name)
 
 

@@ -32,31 +32,6 @@ class Run:
         return self.record.directory.resolve().name
 
     @property
-    def setting(self) -> str:
-        """What runs to be compared have in common."""
-        return self.summary.setting
-
-    @property
-    def algorithm(self) -> str:
-        """Its algorithm, with the parameters that vary."""
-        return self.summary.algorithm
-
-    @property
-    def regulator(self) -> str:
-        """Its regulator, with the parameters that vary."""
-        return self.summary.regulator
-
-    @property
-    def method(self) -> str:
-        """Everything that is compared, in one name."""
-        return self.summary.method
-
-    @property
-    def seed(self) -> int:
-        """The run's seed."""
-        return self.summary.seed
-
-    @property
     def planned(self) -> int:
         """Rounds it was to have."""
         return int(self.record.config.get("federation", {}).get("rounds", len(self.rounds)))

@@ -131,7 +131,7 @@ class SweepDisplay:
             if planned.name not in self._ends:  # a finished run does not change any more
                 (run,) = read_runs([RunRecord.open(planned.directory)])
                 end, metric = last5(run.summary), run.summary.metric
-                self._ends[planned.name] = (planned.experiment.key(), run.method, end, metric)
+                self._ends[planned.name] = (planned.experiment.key(), run.summary.method, end, metric)
         arms: dict[str, list[float]] = {}
         for key, _, end, _ in self._ends.values():
             if end is not None:

@@ -1,7 +1,7 @@
 """What clients remember from round to round: the seam, and the states of a simulation that keeps none on disk."""
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 from ecgr.component import State
 
@@ -14,21 +14,9 @@ class ClientStates(Mapping[int, State]):
         """All states after round ``rounds``, in which these are new."""
 
 
-class StatesInMemory(ClientStates):
+class StatesInMemory(dict[int, State], ClientStates):
     """States in a dict."""
-
-    def __init__(self, states: Mapping[int, State] | None = None) -> None:
-        self._states = dict(states or {})
-
-    def __getitem__(self, client: int) -> State:
-        return self._states[client]
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._states)
-
-    def __len__(self) -> int:
-        return len(self._states)
 
     def updated(self, rounds: int, states: Mapping[int, State]) -> "StatesInMemory":
         """All states after round ``rounds``, in which these are new."""
-        return StatesInMemory({**self._states, **states})
+        return StatesInMemory({**self, **states})

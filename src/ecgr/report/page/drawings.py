@@ -71,7 +71,7 @@ def _group(group: Group, colours: Mapping[str, int]) -> dict[str, Any]:
 def _curves(run: Run, quantity: Quantity) -> dict[str, Any]:
     return {
         "name": run.name,
-        "seed": run.seed,
+        "seed": run.summary.seed,
         "state": run.state,
         "rounds": [row["round"] for row in run.rounds],
         "metric": [shown_as(quantity, value) for value in run.summary.values],
@@ -97,7 +97,7 @@ def _steps(groups: Sequence[Group], kept: Mapping[int, list[Kept]]) -> list[dict
 
 
 def _choice(group: Group, run: Run) -> str:
-    return ", ".join(part for part in (group.setting, run.method, f"seed {run.seed}") if part)
+    return ", ".join(part for part in (group.setting, run.summary.method, f"seed {run.summary.seed}") if part)
 
 
 def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
@@ -109,7 +109,7 @@ def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
                 counts, classes = run.record.manifest.get("partition"), run.record.manifest.get("classes", [])
                 if counts and any(map(sum, counts)):
                     federation = {"classes": [str(name) for name in classes], "counts": counts}
-                    label = ", ".join(part for part in (f"seed {run.seed}", run.setting) if part)
+                    label = ", ".join(part for part in (f"seed {run.summary.seed}", run.summary.setting) if part)
                     found.setdefault(repr(federation), (federation, {}))[1][label] = None
     return [
         {"label": "; ".join(labels), **federation} for federation, labels in list(found.values())[:MOST_FEDERATIONS]

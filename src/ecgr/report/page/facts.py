@@ -19,7 +19,7 @@ def varying_settings(runs: Sequence[Run]) -> Table | None:
     """The settings that are not the same in all runs, tuned ones too, and which methods have which value."""
     configs = [flat(run.record.config) for run in runs]
     rows = [[Cell(key), Cell("; ".join(_holders(key, runs, configs)))] for key in varying_keys(configs)]
-    if len(seeds := {run.seed for run in runs}) > 1:
+    if len(seeds := {run.summary.seed for run in runs}) > 1:
         rows.append([Cell("run.seed"), Cell(join_values(seeds))])
     return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
 
@@ -29,7 +29,7 @@ def _holders(key: str, runs: Sequence[Run], configs: Sequence[Mapping[str, Any]]
     methods: dict[str, dict[str, None]] = {}
     for run, config in zip(runs, configs, strict=True):
         if key in config:
-            methods.setdefault(str(config[key]), {})[run.method] = None
+            methods.setdefault(str(config[key]), {})[run.summary.method] = None
     named = [name for own in methods.values() for name in own]
     if len(set(named)) < len(named):
         return _count(str(config[key]) for config in configs if key in config)
@@ -42,8 +42,9 @@ def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
         {
             "label": arm.label,
             "about": f"{len(arm.runs)} {'run' if len(arm.runs) == 1 else 'runs'},"
-            f" seed {join_values(run.seed for run in arm.runs)}, key {join_values(run.record.key for run in arm.runs)}",
-            "text": _toml(arm.runs[0].record.config, seeds=[run.seed for run in arm.runs]),
+            f" seed {join_values(run.summary.seed for run in arm.runs)},"
+            f" key {join_values(run.record.key for run in arm.runs)}",
+            "text": _toml(arm.runs[0].record.config, seeds=[run.summary.seed for run in arm.runs]),
         }
         for group in groups
         for arm in group.arms
@@ -52,7 +53,7 @@ def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
 
 def run_table(runs: Sequence[Run]) -> Table:
     """One line a run: what it is and how far it got."""
-    several = any(run.setting for run in runs)
+    several = any(run.summary.setting for run in runs)
     names = join_values(run.summary.metric.name.replace("_", " ") for run in runs)
     columns = ("method", "seed#", "state", "rounds#", f"last {names}#", "made, UTC")
     return table(
@@ -61,9 +62,9 @@ def run_table(runs: Sequence[Run]) -> Table:
         [
             [
                 Cell(run.name),
-                *([Cell(run.setting)] if several else []),
-                Cell(run.method),
-                Cell(str(run.seed), run.seed),
+                *([Cell(run.summary.setting)] if several else []),
+                Cell(run.summary.method),
+                Cell(str(run.summary.seed), run.summary.seed),
                 Cell(run.state),
                 Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
                 Cell(run.summary.metric.level(last) if last is not None else "-", last),

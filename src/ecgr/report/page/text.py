@@ -193,7 +193,7 @@ def _endings(arm: Arm) -> Iterable[str]:
         yield f"{arm.label}: no round yet." if not runs else f"{arm.label}: no finite number at the end."
         return
     quantity, rounds = runs[0].summary.metric, max(len(run.rounds) for run in runs)
-    seeds = f"seed{'s' if len(runs) > 1 else ''} {', '.join(str(run.seed) for run in runs)}"
+    seeds = f"seed{'s' if len(runs) > 1 else ''} {', '.join(str(run.summary.seed) for run in runs)}"
     spread = f" ({quantity.number(min(ends))} to {quantity.number(max(ends))})" if len(ends) > 1 else ""
     verb = "ended" if runs[0].state == "finished" else "stands"
     yield (
@@ -234,7 +234,7 @@ def _facts(runs: Sequence[Run]) -> list[str]:
         values("data", "name"),
         f"{clients} clients" if (clients := values("partition", "clients")) else "",
         f"{values('federation', 'rounds')} rounds",
-        _seeds({run.seed for run in runs}),
+        _seeds({run.summary.seed for run in runs}),
     ]
     return [fact for fact in facts if fact]
 

@@ -45,9 +45,13 @@ class Text:
         """The file."""
         return own_path("text", self.root, "a text file in which a line NAME: says who speaks next", "a file")
 
+    def file(self) -> Path:
+        """The same."""
+        return self.folder()
+
     def load(self) -> Dataset:
         """Read the file, cut it up by speaker, and each speaker's text into windows."""
-        path = self.folder()
+        path = self.file()
         content = read_bytes(path)
         said = {name: UNITS[self.unit](speech) for name, speech in speeches(decode(path, content)).items()}
         if not said:
