@@ -85,8 +85,7 @@ class ParamSpec:
     def flatten(self, tensors: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
         """Copy ``tensors`` into one flat vector, ``out`` if given."""
         flat = torch.empty(self.size, device=tensors[0].device, dtype=widest(tensors)) if out is None else out
-        for piece, tensor in zip(self.views(flat), tensors, strict=True):
-            piece.copy_(tensor.detach())
+        copy_each(list(self.views(flat)), list(tensors))
         return flat
 
     def views(self, flat: Tensor) -> Iterator[Tensor]:
@@ -95,8 +94,9 @@ class ParamSpec:
             raise ValueError(f"expected a vector of {self.size} values, got shape {tuple(flat.shape)}")
         offset = 0
         for shape in self.shapes:
-            yield flat[offset : offset + prod(shape)].view(shape)
-            offset += prod(shape)
+            size = prod(shape)
+            yield flat[offset : offset + size].view(shape)
+            offset += size
 
     def read(self, model: Module) -> Tensor:
         """``model``'s parameters as a flat vector."""
@@ -104,12 +104,17 @@ class ParamSpec:
 
     def write(self, flat: Tensor, model: Module) -> None:
         """Set ``model``'s parameters from a flat vector; buffers stay as they are."""
-        for tensor, piece in zip(self.tensors(model), self.views(flat), strict=True):
-            tensor.detach().copy_(piece)
+        copy_each(self.tensors(model), list(self.views(flat)))
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """The pieces of ``flat`` by parameter name."""
         return dict(zip(self.names, self.views(flat), strict=True))
+
+
+def copy_each(into: list[Tensor], values: list[Tensor]) -> None:
+    """Set tensors to the values of others, in one call; gradients hear nothing of it."""
+    with torch.no_grad():
+        torch._foreach_copy_(into, values)
 
 
 def widest(tensors: Sequence[Tensor]) -> "torch.dtype":
@@ -123,17 +128,14 @@ def widest(tensors: Sequence[Tensor]) -> "torch.dtype":
 
 def read_buffers(model: Module, spec: ParamSpec) -> dict[str, Tensor]:
     """Copies of the persistent buffers that ``spec`` does not treat as weights."""
-    persistent = model.state_dict(keep_vars=True)
-    return {
-        name: buffer.detach().clone()
-        for name, buffer in model.named_buffers()
-        if name in persistent and name not in spec.names
-    }
+    buffers = [(name, buffer) for name, buffer in model.named_buffers() if name not in spec.names]
+    persistent = model.state_dict(keep_vars=True) if buffers else {}
+    return {name: buffer.detach().clone() for name, buffer in buffers if name in persistent}
 
 
 def write_buffers(buffers: Mapping[str, Tensor], model: Module) -> None:
     """Set ``model``'s buffers in place."""
-    own = dict(model.named_buffers())
+    own = dict(model.named_buffers()) if buffers else {}
     for name, value in buffers.items():
         own[name].copy_(value)
 

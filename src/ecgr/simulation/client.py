@@ -22,7 +22,7 @@ from ecgr.core.geometry import Regulation
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
-from ecgr.core.vectors import read_buffers, write_buffers
+from ecgr.core.vectors import read_buffers
 from ecgr.errors import NotFiniteWarning
 from ecgr.simulation.arrays import Held
 from ecgr.simulation.batches import epoch_batches, local_steps
@@ -125,12 +125,12 @@ class Regulated:
 def train(job: ClientJob, workspace: Workspace) -> Trained:
     """Take the local steps; they are recorded where a regulator will ask for them."""
     experiment, model, spec = workspace.experiment, workspace.model, workspace.spec
-    spec.write(job.params, model)
-    write_buffers(job.buffers, model)
+    workspace.load(job.params, job.buffers)
     model.train()
     optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
     term = experiment.algorithm.step_term(job.server, job.state)
-    hook_step_term(term, job.lr, spec, spec.tensors(model), optimizer)
+    if term is not None:
+        hook_step_term(term, job.lr, spec, model, optimizer)
     start = job.params.to(workspace.device)
 
     def take_steps() -> tuple[int, float]:
@@ -231,8 +231,7 @@ def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) ->
     server, own = _to(job.server, workspace.device), _to(job.state, workspace.device)
     anchor = job.params.to(workspace.device)
     loss_of = client_loss(job, workspace)
-    tensors = workspace.spec.tensors(model)
-    correct = gradient_correction(algorithm, workspace.spec, tensors, anchor, server, own)
+    correct = gradient_correction(algorithm, workspace.spec, model, anchor, server, own)
     steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=workspace.device)
     for batch in epoch_batches(workspace.problem, job.client, job.round_index):
         optimizer.zero_grad()

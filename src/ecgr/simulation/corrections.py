@@ -1,10 +1,10 @@
 """An algorithm's hand in a client's steps: on the gradient before the optimiser's step, on the parameters after it."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ecgr.algorithms import Algorithm
@@ -13,11 +13,12 @@ from ecgr.core.vectors import ParamSpec
 
 
 def gradient_correction(
-    algorithm: Algorithm, spec: ParamSpec, tensors: Sequence[Tensor], anchor: Tensor, server: State, client: State
+    algorithm: Algorithm, spec: ParamSpec, model: nn.Module, anchor: Tensor, server: State, client: State
 ) -> Callable[[], None]:
     """What to call between backward and step: turns the gradient, then adds the algorithm's term to it."""
     turns = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
     adds = algorithm.gradient_term(anchor, anchor, server, client) is not None
+    tensors = spec.tensors(model) if turns or adds else []
 
     def correct() -> None:
         if turns:
@@ -37,10 +38,9 @@ def gradient_correction(
     return correct
 
 
-def hook_step_term(term: Tensor | None, lr: float, spec: ParamSpec, tensors: Sequence[Tensor], opt: Optimizer) -> None:
+def hook_step_term(term: Tensor, lr: float, spec: ParamSpec, model: nn.Module, opt: Optimizer) -> None:
     """Subtract the learning rate times ``term`` after each step, before the recorder looks."""
-    if term is None:
-        return
+    tensors = spec.tensors(model)
     pieces = list(spec.views((lr * term).to(tensors[0].device)))
 
     def correct(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:

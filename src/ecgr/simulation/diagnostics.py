@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ecgr.core.update import Update
-from ecgr.core.vectors import weighted_mean, write_buffers
+from ecgr.core.vectors import weighted_mean
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.workspace import Problem, Workspace
@@ -56,8 +56,7 @@ class GradientJob:
     def run(self, workspace: Workspace) -> Tensor:
         """In training mode, as the clients' own gradients are; the buffers this moves are overwritten anyway."""
         model, spec = workspace.model, workspace.spec
-        spec.write(self.params, model)
-        write_buffers(self.buffers, model)
+        workspace.load(self.params, self.buffers)
         model.train()
         model.zero_grad()
         outputs, targets = workspace.batch(workspace.train, self.samples)

@@ -13,7 +13,6 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecgr.core.vectors import write_buffers
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.losses import evaluation_of, total
 from ecgr.tasks.metrics import Accuracy
@@ -56,8 +55,7 @@ class EvaluationJob:
     def run(self, workspace: Workspace) -> Score:
         """Score the shard in ``workspace``."""
         problem = workspace.problem
-        workspace.spec.write(self.params, workspace.model)
-        write_buffers(self.buffers, workspace.model)
+        workspace.load(self.params, self.buffers)
         workspace.model.eval()
         rows = slice(self.start, self.stop)
         outputs, targets = workspace.batch(workspace.test, rows)

@@ -110,6 +110,11 @@ class Workspace:
         self._feed = self._feed_of(self.model)
         self._training_feed = self._feed_of(self.model, self.experiment.run.precision)
 
+    def load(self, params: Tensor, buffers: Mapping[str, Tensor]) -> None:
+        """Make the model the one with these parameters and buffers."""
+        self.spec.write(params, self.model)
+        write_buffers(buffers, self.model)
+
     def batch(self, samples: Held, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
         """The model's outputs for some rows, and their targets."""
         return self._feed.outputs(samples.inputs, rows), samples.targets[rows].to(self.device)
