@@ -7,6 +7,7 @@ from study.ablations import ablation_claims
 from study.collapse import collapse_claims
 from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, Compared, Study, dataset_of
 from study.steps import position_claims, theory_claims
+from study.tissue import tissue_claims
 from study.verdicts import Claim, Verdict, combine, gain, gains_a_point
 
 HALVES = ("random_half", "first_half", "last_half", "smallest_norm", "bherd")
@@ -40,11 +41,6 @@ def _full(study: Study) -> Iterable[Claim]:
             yield Claim(says, "not run here", "not measured", "full")
         else:
             yield Claim(says, gain(pair), gains_a_point(pair.primary), "full")
-
-
-def _histology(study: Study) -> Iterable[Claim]:
-    says = "LC25000, ResNet-18: gains of 0.4 to 1 point (figure 6)"
-    yield Claim(says, "not run here", "not measured", "lc25000")
 
 
 def _controls(study: Study) -> Iterable[Claim]:
@@ -95,4 +91,4 @@ def verdict_on_direction(own: Pair, matched: Pair | None) -> Verdict:
     return gains_a_point(matched.primary)
 
 
-CLAIMS = (_main, _full, _histology, _controls, position_claims, theory_claims, collapse_claims, ablation_claims)
+CLAIMS = (_main, _full, tissue_claims, _controls, position_claims, theory_claims, collapse_claims, ablation_claims)

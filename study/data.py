@@ -4,7 +4,9 @@
 
     docs/results/data/
       provenance.json                 commit, versions, cores
-      main, controls, ablations, full/ summaries.json, comparison.json, comparison.csv
+      main, controls, ablations, full, lc25000/  summaries.json, comparison.json, comparison.csv
+      leaderboard-PROBLEM, demo, tuned-…/        the same of whole methods, with tuning.json and design.json
+      ceiling/                        runs.json
       steps/                          findings.json, and a map of kept steps for each run
       collapse/                       findings.json
 """
@@ -21,12 +23,15 @@ from ecgr.analysis.comparison import Comparison, Pair, compare
 from ecgr.analysis.metrics import RunSummary
 from ecgr.analysis.summaries import read_summaries
 from ecgr.simulation.kept import Kept, unpack_kept
+from study.boards import Board, boards
+from study.ceiling_section import Ceiling
+from study.ceiling_section import read as read_ceiling
 from study.findings import Findings, read_findings
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 DATA = RESULTS / "data"
-COMPARED = ("main", "controls", "ablations", "full")
+COMPARED = ("main", "controls", "ablations", "full", "lc25000")
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ALGORITHMS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD"}
 
@@ -87,6 +92,9 @@ class Study:
     maps: Mapping[str, Sequence[Kept]]
     collapse: Findings
     provenance: Mapping[str, Any]
+    later: Mapping[str, Sequence[str]]
+    boards: Sequence[Board]
+    ceiling: Ceiling | None
 
 
 def load(folder: Path = DATA) -> Study:
@@ -97,6 +105,9 @@ def load(folder: Path = DATA) -> Study:
         maps={path.stem: _map(path) for path in sorted((folder / "steps").glob("*.npz"))},
         collapse=read_findings(folder / "collapse" / "findings.json"),
         provenance=json.loads((folder / "provenance.json").read_text()),
+        later={name: commits for name in COMPARED if (commits := _commits(folder / name))},
+        boards=boards(folder),
+        ceiling=read_ceiling(folder / "ceiling" / "runs.json"),
     )
 
 
@@ -107,6 +118,12 @@ def dataset_of(setting: str) -> str:
     'mnist'
     """
     return setting.removeprefix("data.name=").partition(",")[0]
+
+
+def _commits(folder: Path) -> list[str]:
+    """Of the runs whose records named one; those of the first sweeps are in the study's own provenance."""
+    path = folder / "provenance.json"
+    return list(json.loads(path.read_text(encoding="utf-8"))["commits"]) if path.is_file() else []
 
 
 def _read_comparison(folder: Path) -> Compared:

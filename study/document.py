@@ -1,4 +1,4 @@
-"""docs/results/paper.md and the summary in README, made from the committed data; `rebuild` also draws the figures."""
+"""docs/results/paper.md, methods.md and the summary in README, made from the committed data, and their figures."""
 
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -8,13 +8,15 @@ from pathlib import Path
 from ecgr.analysis.comparison import Pair
 from ecgr.compare import write_comparison
 from ecgr.files import write_atomically
-from study import figure_lemma, figures, sections
+from ecgr.report.sentences import best_first
+from study import ceiling_section, figure_lemma, figure_methods, figures, methods_page, sections
 from study.ablations import ablation_name, ablation_pairs
 from study.claims import claims
 from study.collapse import by_report, count_collapses
 from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, RESULTS, ROOT, Study, dataset_of, load
 from study.figure_findings import finding_figures
 from study.steps import theory_rows
+from study.tissue import tissue_section
 from study.verdicts import gain, gains_a_point
 
 PAGE = RESULTS / "paper.md"
@@ -36,8 +38,11 @@ def rebuild(results: Path = RESULTS, readme: Path = README) -> None:
     study = load(results / "data")
     for name, compared in study.compared.items():
         write_comparison(compared.comparison, compared.runs, results / "data" / name)
+    for board in study.boards:
+        write_comparison(board.comparison, board.runs, results / "data" / board.name)
     draw(study, results / "images")
     write_atomically(results / "paper.md", page(study).encode())
+    write_atomically(results / "methods.md", methods_page.page(study.boards).encode())
     write_atomically(readme, replace_summary(readme.read_text(encoding="utf-8"), study).encode())
 
 
@@ -55,6 +60,9 @@ def draw(study: Study, folder: Path) -> None:
         save_differences(folder / "ablations.png", pairs, ablation_name, claimed=False)
     figures.save(folder / "lemma.png", figure_lemma.SIZE, figure_lemma.draw)
     figures.save(folder / "maps.png", (WIDTH, 3.6), figures.maps(study.maps))
+    if leaderboard := [board for board in study.boards if board.on_leaderboard]:
+        size = (WIDTH, figure_methods.HEIGHT)
+        figures.save(folder / "methods.png", size, figure_methods.method_map(leaderboard))
     theory = [e for e in study.steps["theory"] if e["config"]["data.name"] in EXAMINED]
     figures.save(folder / "positions.png", (WIDTH, 3.6), figures.positions(study.maps))
     found = {"theory": theory, "buffers": study.collapse["buffers"]}
@@ -85,13 +93,37 @@ def page(study: Study) -> str:
             "",
             *sections.main_section(study),
             *sections.full_section(study),
+            *tissue_section(study, sections.commands("lc25000")),
             *sections.control_section(study),
             *sections.ablation_section(study),
             *sections.steps_section(),
             *sections.collapse_section(study),
+            *ceiling_section.section(study.ceiling, instead(study)),
             *sections.open_questions(study),
         ]
     )
+
+
+def instead(study: Study) -> list[str]:
+    """What was better than a tuned FedAvg, and not by the length of its step alone: what to do instead."""
+    told = [
+        f"{by_cause(pair)} on {board.title}"
+        for board in study.boards
+        for pair in best_first(board.comparison.pairs)
+        if pair.verdict == "better" and pair.cause in ("direction", "both")
+    ]
+    if not told:
+        return []
+    named = "; ".join(told)
+    return [
+        f"Instead: tune FedAvg's learning rate, then coordinate the clients: better than a tuned FedAvg were {named}."
+    ]
+
+
+def by_cause(pair: Pair) -> str:
+    """A method with its gain and how it came by it."""
+    gained = pair.metric.amount(pair.primary.mean or 0.0)
+    return f"`{pair.method}` (by {gained}, {'in part ' if pair.cause == 'both' else ''}by direction)"
 
 
 def replace_summary(text: str, study: Study) -> str:
@@ -127,6 +159,12 @@ def summary(study: Study) -> list[str]:
         f" it is there in {count_collapses(where)} settings where the paper has it (one of them by inference); with the"
         f" same weights and averaged buffers in {count_collapses(averaged)}."
     )
+    lines += [methods_page.headline(board) for board in study.boards]
+    if study.ceiling is not None:
+        lines += [line for line in ceiling_section.answer(study.ceiling, instead(study)) if line]
     count = len(claims(study))
-    link = f"All {count} rows, claim by claim: [docs/results/paper.md](docs/results/paper.md)."
+    link = (
+        f"All {count} rows, claim by claim: [docs/results/paper.md](docs/results/paper.md); method by method:"
+        " [docs/results/methods.md](docs/results/methods.md)."
+    )
     return [*(f"- {line}" for line in lines), "", link]

@@ -24,7 +24,7 @@ COMMANDS = {
     "collapse": ("ecgr sweep study/collapse --workers 2", "python -m study figures runs/study-collapse"),
     "full": ("ecgr sweep study/full --workers 2", "ecgr compare runs/study-full"),
     "lemma": ("pytest tests/study/test_theory.py",),
-    "lc25000": ("ecgr run paper/lc25000",),
+    "lc25000": ("ecgr sweep study/lc25000 --workers 2", "ecgr compare runs/study-lc25000"),
 }
 
 
@@ -57,9 +57,15 @@ def how(study: Study) -> Iterable[str]:
     yield ""
     yield (
         "From the runs to this page: the sweeps below, `python -m study gather runs`, which writes `data/`, and"
-        " `make results`."
+        f" `make results`.{_added(study)}"
     )
     yield ""
+
+
+def _added(study: Study) -> str:
+    """The commits of runs that came later than the first sweeps."""
+    told = [f"{name} {', '.join(own[:7] for own in commits)}" for name, commits in study.later.items()]
+    return f" Runs that came later were made by commit: {'; '.join(told)}." if told else ""
 
 
 def claim_table(found: Sequence[Claim]) -> Iterable[str]:
@@ -87,7 +93,8 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _commands(name: str) -> Iterable[str]:
+def commands(name: str) -> Iterable[str]:
+    """A sweep's commands as a block."""
     yield "```"
     yield from COMMANDS[name]
     yield "```"
@@ -112,7 +119,7 @@ def _pair_rows(pairs: Iterable[Pair], name: str, who: Callable[[Pair], str]) -> 
 
 def main_section(study: Study) -> Iterable[str]:
     """Every data set and algorithm."""
-    yield from ("## The main comparison", "", *_commands("main"))
+    yield from ("## The main comparison", "", *commands("main"))
     yield from _pair_rows(study.compared["main"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
     yield from ("", "![differences](images/differences.png)", "", f"Squares and bars: {BARS}.", "")
     yield from ("![accuracy over rounds](images/accuracy.png)", "", "Lines: means over seeds; bands: their range.", "")
@@ -122,7 +129,7 @@ def control_section(study: Study) -> Iterable[str]:
     """What else could explain a gain."""
     if "controls" not in study.compared:
         return
-    yield from ("## Controls", "", *_commands("controls"))
+    yield from ("## Controls", "", *commands("controls"))
     yield from _pair_rows(study.compared["controls"].ordered, "instead of plain", lambda pair: f"`{pair.regulator}`")
     yield from ("", "![controls](images/controls.png)", "", f"Squares and bars: {BARS}.", "")
     lengths = [(e["config"]["data.name"], e["norm_ratio"]["q50"]) for e in study.steps["theory"] if _strong(e)]
@@ -143,7 +150,7 @@ def ablation_section(study: Study) -> Iterable[str]:
     ablations = study.compared.get("ablations")
     if ablations is None:
         return
-    yield from ("## Ablations", "", *_commands("ablations"))
+    yield from ("## Ablations", "", *commands("ablations"))
     yield "One thing at a time differs from lr 0.001, alpha 0.01 and beta 0.2. Each row is ECGR against plain training."
     yield ""
     pairs = [pair for data in EXAMINED for pair in ablation_pairs(ablations, data)]
@@ -156,7 +163,7 @@ def full_section(study: Study) -> Iterable[str]:
     """The same without reductions, where it was run."""
     if "full" not in study.compared:
         return
-    yield from ("## At full size", "", *_commands("full"))
+    yield from ("## At full size", "", *commands("full"))
     yield "Nothing reduced: all images, batches of 128, 100 rounds."
     yield ""
     yield from _pair_rows(study.compared["full"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
@@ -171,7 +178,7 @@ def _strong(entry: Any) -> bool:
 
 def steps_section() -> Iterable[str]:
     """Maps, positions, the theory."""
-    yield from ("## Which steps are kept, and the theory", "", *_commands("steps"))
+    yield from ("## Which steps are kept, and the theory", "", *commands("steps"))
     yield (
         "Maps of the client with the most steps (filled: kept); the mean position of kept steps over rounds, with the"
         " range of 95 % of random choices; and the quantities of [the theory](theory.md) on MNIST and"
@@ -190,7 +197,7 @@ def _report_cell(entry: Any) -> str:
 
 def collapse_section(study: Study) -> Iterable[str]:
     """Every run of the collapse."""
-    yield from ("## The collapse of FedNova with ECGR", "", *_commands("collapse"))
+    yield from ("## The collapse of FedNova with ECGR", "", *commands("collapse"))
     yield (
         "The paper's text reports it on CIFAR-10 at lr 0.0001, alpha 0.1 and beta 0, and calls CIFAR-100 largely"
         " consistent, which gives the fourth setting by inference; its usual setting is shown as well. One seed each:"
@@ -242,7 +249,11 @@ def open_questions(study: Study) -> Iterable[str]:
         seeds = len(pair.seeds) if pair else 0
         if seeds < 5:
             yield f"- At full size {DATASETS[data]} was run with {seeds} of the paper's 5 seeds."
-    yield "- LC25000 was not run; the collapse was looked at with one seed."
+    if "lc25000" not in study.compared:
+        yield "- LC25000 was not run."
+    if study.ceiling is None:
+        yield "- The ceiling of regulation was not measured."
+    yield "- The collapse was looked at with one seed."
     for data in EXAMINED:
         if missing := _missing_controls(study, data):
             yield f"- Controls not run, or with one seed only, on {DATASETS[data]}: {', '.join(missing)}."

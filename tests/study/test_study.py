@@ -189,11 +189,12 @@ def test_the_page_can_be_made_again_from_the_data_alone(tmp_path: Path) -> None:
     copytree(DATA, results / "data")
     readme.write_text(README.read_text(encoding="utf-8"), encoding="utf-8")
     rebuild(results, readme)
-    assert (results / "paper.md").read_text() == PAGE.read_text()
+    for name in ("paper.md", "methods.md"):
+        assert (results / name).read_text(encoding="utf-8") == (RESULTS / name).read_text(encoding="utf-8")
     assert readme.read_text(encoding="utf-8") == README.read_text(encoding="utf-8")
     for path in DATA.rglob("comparison.*"):
         assert (results / "data" / path.relative_to(DATA)).read_bytes() == path.read_bytes()
-    pages = "".join((RESULTS / name).read_text(encoding="utf-8") for name in ("paper.md", "theory.md"))
+    pages = "".join((RESULTS / name).read_text(encoding="utf-8") for name in ("paper.md", "methods.md", "theory.md"))
     shown = set(re.findall(r"\]\(images/([^)]+)\)", pages))
     assert {path.name for path in (results / "images").glob("*.png")} == shown
 

@@ -1,0 +1,53 @@
+"""Every method on every problem of the leaderboard: differences to the tuned FedAvg as a map."""
+
+from collections.abc import Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.patches import Rectangle
+
+from ecgr.analysis.comparison import Pair
+from study.boards import Board
+from study.figures import Draw
+from study.methods_page import BASELINE, scale
+from study.problems import METHODS, TITLES
+
+MOST = 8.0
+"""Points at which the colour is full."""
+
+
+HEIGHT = 1.6 + 0.28 * len(METHODS)
+"""Inches: a row a method, and room for the problems' names."""
+
+
+def method_map(boards: Sequence[Board]) -> Draw:
+    """Rows: methods; columns: problems; framed where the verdict is better or worse."""
+    methods = [method for method in METHODS if method != BASELINE]
+    found = [{pair.method: pair for pair in board.comparison.pairs} for board in boards]
+    values = np.array([[_points(own.get(method)) for own in found] for method in methods], dtype=float)
+
+    def draw(figure: Figure) -> None:
+        ax = figure.subplots()
+        ax.imshow(np.ma.masked_invalid(values), cmap="RdBu", vmin=-MOST, vmax=MOST, aspect="auto")
+        for row, method in enumerate(methods):
+            for column, own in enumerate(found):
+                pair = own.get(method)
+                if pair is None or np.isnan(values[row, column]):
+                    ax.text(column, row, "not run" if pair is None else "", ha="center", va="center", color="0.5")
+                    continue
+                colour = "white" if abs(values[row, column]) > 0.7 * MOST else "black"
+                ax.text(column, row, f"{values[row, column]:+.1f}", ha="center", va="center", color=colour)
+                if pair.verdict in ("better", "worse"):
+                    ax.add_patch(Rectangle((column - 0.48, row - 0.46), 0.96, 0.92, fill=False, linewidth=1.2))
+        ax.set_yticks(range(len(methods)), [TITLES[method] for method in methods])
+        ax.set_xticks(
+            range(len(boards)), [board.title.replace(", ", ",\n") for board in boards], rotation=30, ha="right"
+        )
+
+    return draw
+
+
+def _points(pair: Pair | None) -> float:
+    if pair is None or pair.primary.mean is None:
+        return float("nan")
+    return scale(pair.metric) * pair.metric.gain(pair.primary.mean)
