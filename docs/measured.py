@@ -21,8 +21,18 @@ HEAD = """\
 | skew | who takes part | try | state at a site | traffic | measured here | literature |
 |---|---|---|---|---|---|---|
 """
-PROBLEMS = {"demo": "digits", "tuned-mnist": "reduced MNIST", "tuned-fashion_mnist": "reduced Fashion-MNIST"}
-"""Records with every method tuned, and what they are of."""
+SKEWED = {
+    "demo": "digits",
+    "tuned-mnist": "reduced MNIST",
+    "tuned-fashion_mnist": "reduced Fashion-MNIST",
+    "leaderboard-mnist001": "MNIST of the leaderboard",
+    "leaderboard-fashion001": "Fashion-MNIST of the leaderboard",
+}
+PROBLEMS = {record: problem for record, problem in SKEWED.items() if (DATA / record).is_dir()}
+"""Records under strong skew with every method tuned, as far as they were run, and what they are of."""
+MILDER = ("leaderboard-mnist01", "leaderboard-fashion01", "leaderboard-mnist1", "leaderboard-fashion1")
+SAMPLED = ("leaderboard-fashion100",)
+"""Records under milder skew, and with a few clients a round."""
 HELPS = {
     "better": "yes: it is better than a tuned FedAvg",
     "worse": "no: it is worse than a tuned FedAvg",
@@ -49,18 +59,26 @@ class Row:
 
 STRONG, MILD, ANY = "strong: one or two classes a client", "mild: most classes, other shares", "any"
 ALL, FEW = "all, every round", "a few a round"
+
+
+def kept(*records: str) -> tuple[tuple[str, str], ...]:
+    """Those that were run."""
+    return tuple((record, "") for record in records if (DATA / record).is_dir())
+
+
+UNLIKE, MIXED, SOME = kept(*SKEWED), kept(*MILDER), kept(*SAMPLED)
 ROWS = (
-    Row(STRONG, ALL, "drift_correction", tuple((record, "") for record in PROBLEMS)),
-    Row(STRONG, ALL, "scaffold", (("demo", ""),), "Karimireddy et al., arXiv 1910.06378"),
-    Row(STRONG, ALL, "fedacg", (("demo", ""),), "Kim et al., arXiv 2201.03172"),
-    Row(STRONG, ALL, "fedavg+ecgr", (("demo", ""), ("main", "data.name=mnist")), "arXiv 2601.03584"),
-    Row(STRONG, FEW, "fedacg", (), "Kim et al., arXiv 2201.03172"),
-    Row(STRONG, FEW, "fedcm", (), "Xu et al., arXiv 2106.10874"),
-    Row(STRONG, FEW, "feddyn", (), "Acar et al., arXiv 2111.04263"),
-    Row(MILD, ANY, "fedavg[balanced_softmax]", (), "Ren et al., arXiv 2007.10740"),
-    Row(MILD, ANY, "fedavg[fedlc]", (), "Zhang et al., arXiv 2209.00189"),
-    Row("other numbers of samples, so of steps", ANY, "fednova", (), "Wang et al., arXiv 2007.07481"),
-    Row("only the server can be changed", ANY, "fedavgm", (), "Hsu et al., arXiv 1909.06335"),
+    Row(STRONG, ALL, "drift_correction", UNLIKE),
+    Row(STRONG, ALL, "scaffold", UNLIKE, "Karimireddy et al., arXiv 1910.06378"),
+    Row(STRONG, ALL, "fedacg", UNLIKE, "Kim et al., arXiv 2201.03172"),
+    Row(STRONG, ALL, "fedavg+ecgr", (*UNLIKE, ("main", "data.name=mnist")), "arXiv 2601.03584"),
+    Row(STRONG, FEW, "fedacg", SOME, "Kim et al., arXiv 2201.03172"),
+    Row(STRONG, FEW, "fedcm", SOME, "Xu et al., arXiv 2106.10874"),
+    Row(STRONG, FEW, "feddyn", SOME, "Acar et al., arXiv 2111.04263"),
+    Row(MILD, ANY, "fedavg[balanced_softmax]", MIXED, "Ren et al., arXiv 2007.10740"),
+    Row(MILD, ANY, "fedavg[fedlc]", MIXED, "Zhang et al., arXiv 2209.00189"),
+    Row("other numbers of samples, so of steps", ANY, "fednova", UNLIKE, "Wang et al., arXiv 2007.07481"),
+    Row("only the server can be changed", ANY, "fedavgm", UNLIKE, "Hsu et al., arXiv 1909.06335"),
     Row("only the server can be changed", ANY, "fedadam", (), "Reddi et al., arXiv 2003.00295"),
 )
 
@@ -92,9 +110,10 @@ def measured(method: str, record: str, setting: str) -> Iterator[str]:
 
 
 def pairs(record: str, method: str, setting: str = "") -> list[dict[str, Any]]:
-    """A method's pairs in a record."""
+    """A method's pairs in a record, with whatever parameters."""
     every = json.loads((DATA / record / "comparison.json").read_text(encoding="utf-8"))["pairs"]
-    return [pair for pair in every if pair["method"] == method and setting in pair["setting"]]
+    own = [pair for pair in every if pair["method"] == method or pair["method"].startswith(f"{method}(")]
+    return [pair for pair in own if setting in pair["setting"]]
 
 
 def points(pair: dict[str, Any]) -> str:
