@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import typer
 from rich.table import Table
 
-from ecgr.cli.console import err, out, print_json
+from ecgr.cli.console import err, out, print_json, say
 from ecgr.cli.options import Json
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.tables import unknown
@@ -102,12 +102,11 @@ def _print_table(rows: list[Any], facts: dict[str, Any]) -> None:
         table.add_row(row.name, number(row.value), threshold, verdict, row.note)
     out.print(table)
     judged = [row.passed for row in rows if row.passed is not None]
-    out.print(
+    say(
         f"{sum(judged)} of {len(judged)} thresholds met, {sum(row.value is None for row in rows)} not measured;"
-        f" {facts['seconds']} s on {facts['cores']} cores, commit {facts['commit']}",
-        markup=False,
+        f" {facts['seconds']} s on {facts['cores']} cores, commit {facts['commit']}"
     )
-    out.print(", ".join(f"{name} {taken} s" for name, taken in facts["by_benchmark"].items()), markup=False)
+    say(", ".join(f"{name} {taken} s" for name, taken in facts["by_benchmark"].items()))
 
 
 def number(value: float | None) -> str:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ecgr.cli import options
-from ecgr.cli.console import complain, out
+from ecgr.cli.console import complain, out, say
 from ecgr.cli.estimating import list_plans
 from ecgr.cli.next_steps import next_step, open_page
 from ecgr.cli.options import chosen_engine, overrides, parse_value
@@ -84,12 +84,12 @@ def compare_command(
     source = task_or_name(experiment)
     if dry_run:
         planned = plan_comparison(source, baseline, **asked)
-        out.print(power_of_plan(planned), markup=False, soft_wrap=True)
+        say(power_of_plan(planned))
         if planned.grid:
-            out.print(planned.budget, markup=False, soft_wrap=True)
+            say(planned.budget)
         if length or (length is None and methods):
             when = "and then" if length else "and then, where one is better or worse,"
-            out.print(f"{when} the baseline at several lengths of the server's step", markup=False)
+            say(f"{when} the baseline at several lengths of the server's step")
         list_plans([*planned.tuning, *planned.runs], worker_count(workers))
         return
     answer = compare(
@@ -104,7 +104,7 @@ def compare_command(
         warn=complain,
     )
     if as_json:
-        out.print(answer.to_json(), markup=False, soft_wrap=True)
+        say(answer.to_json())
     else:
         show_answer(answer, () if is_made(source) else sys.argv[1:])
     if open_it and answer.directory is not None:
@@ -116,11 +116,11 @@ def show_answer(answer: "Answer", arguments: Sequence[str]) -> None:
     out.print(answer)
     directory = answer.directory
     assert directory is not None
-    out.print(f"{directory / 'comparison.json'}, {directory / 'comparison.csv'}", markup=False, soft_wrap=True)
+    say(f"{directory / 'comparison.json'}, {directory / 'comparison.csv'}")
     if (directory / "report.html").exists():
-        out.print(f"report: {directory / 'report.html'}", markup=False, soft_wrap=True)
+        say(f"report: {directory / 'report.html'}")
     if arguments and (next_line := next_step(answer.pairs, arguments)):
-        out.print(next_line, markup=False, soft_wrap=True)
+        say(next_line)
 
 
 def grid_of(assignments: Sequence[str]) -> dict[str, list[Any]]:

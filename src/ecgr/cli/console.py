@@ -52,6 +52,11 @@ def complain(*lines: str) -> None:
         err.print(f"ecgr: {printable(line)}", markup=False, soft_wrap=True)
 
 
+def say(line: str) -> None:
+    """A line of the result, as it is, whatever its length and brackets."""
+    out.print(line, markup=False, soft_wrap=True)
+
+
 def print_json(value: Any) -> None:
     """A value for programs to read."""
-    out.print(json.dumps(value), markup=False, soft_wrap=True)
+    say(json.dumps(value))

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from rich.table import Table
 
 from ecgr.cli.commands import command
-from ecgr.cli.console import complain, out, print_json
+from ecgr.cli.console import complain, out, print_json, say
 from ecgr.cli.options import Json, Set, overrides
 from ecgr.errors import EnvironmentFault
 from ecgr.experiment.config import Experiment, load
@@ -53,7 +53,7 @@ def verify_command(
         return
     for report in reports:
         counts = " + ".join(f"{count:,} {split}" for split, count in report.counts.items())
-        out.print(f"{report.name}: {'; '.join(report.details)} ({counts})", markup=False, soft_wrap=True)
+        say(f"{report.name}: {'; '.join(report.details)} ({counts})")
 
 
 @command(data_app, "fetch", "ecgr data fetch mnist --root ~/data")
@@ -61,7 +61,7 @@ def fetch_command(names: Annotated[list[str], typer.Argument(help="Data sets to 
     """Download data sets, checked against their known hashes before they are put into place."""
     for name in names:
         folder = fetch(name, root)
-        out.print(f"{name}: {folder}", markup=False, soft_wrap=True)
+        say(f"{name}: {folder}")
 
 
 def partition_command(

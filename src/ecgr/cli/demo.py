@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from ecgr.cli.comparing import show_answer
-from ecgr.cli.console import complain, out
+from ecgr.cli.console import complain, say
 from ecgr.cli.next_steps import open_page
 from ecgr.cli.options import OpenPage, Workers
 from ecgr.cli.progress import sweep_progress
@@ -41,6 +41,6 @@ def demo_command(
         warn=complain,
     )
     show_answer(answer, sys.argv[1:])
-    out.print(NEXT, markup=False, soft_wrap=True)
+    say(NEXT)
     if open_it:
         open_page(out_dir / "report.html")

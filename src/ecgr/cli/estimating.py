@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 
-from ecgr.cli.console import complain, err, out
+from ecgr.cli.console import complain, err, say
 from ecgr.errors import DataError
 from ecgr.runs.sweep import Planned
 
@@ -14,14 +14,14 @@ def list_plans(plans: Sequence[Planned], workers: int) -> None:
     for planned in plans:
         state = "finished" if planned.finished else f"{planned.rounds_done} rounds done"
         time = f"  about {duration(seconds[planned.name])}" if planned.name in seconds else ""
-        out.print(f"{planned.name}  {state}{time}", markup=False, soft_wrap=True)
-    out.print(f"{len(plans)} runs, {len(left)} to do", markup=False)
+        say(f"{planned.name}  {state}{time}")
+    say(f"{len(plans)} runs, {len(left)} to do")
     if seconds:
         # The last run of a worker cannot be shared, so no sweep is shorter than its longest run.
         whole = max(sum(seconds.values()) / workers, *seconds.values())
         processes = "one process" if workers == 1 else f"{workers} processes"
         estimate = f"about {duration(whole)} with {processes}, calibrated just now"
-        out.print(f"{estimate}; longer where the machine has other work", markup=False, soft_wrap=True)
+        say(f"{estimate}; longer where the machine has other work")
 
 
 def _seconds(left: Sequence[Planned]) -> dict[str, float]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from ecgr.cli.commands import command
-from ecgr.cli.console import complain, out, print_json, scores
+from ecgr.cli.console import complain, print_json, say, scores
 from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides
 from ecgr.cli.progress import RoundProgress
 from ecgr.errors import ConfigError
@@ -87,7 +87,7 @@ def local_command(
         print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary})
     else:
         text = f"{scores(last)} after {last['round']} rounds; {directory}"
-        out.print(text, markup=False)
+        say(text)
 
 
 def _folders(sites: Path, clients: int | None) -> list[Path]:
@@ -119,12 +119,11 @@ def check_command(
         print_json(asdict(found))
         return
     shape = ", ".join(f"{size} {name}" for name, size in found.shape.items())
-    out.print(f"site {client}: {found.train:,} training and {found.test:,} test samples ({shape})", markup=False)
-    out.print(f"trained by {found.loss}, judged by {', '.join(found.metrics)}", markup=False)
-    out.print(
+    say(f"site {client}: {found.train:,} training and {found.test:,} test samples ({shape})")
+    say(f"trained by {found.loss}, judged by {', '.join(found.metrics)}")
+    say(
         f"one step of a model with {found.parameters:,} parameters: loss {found.step_loss:.4f}, it moved by"
-        f" {found.step_norm:.3g}; nothing was sent",
-        markup=False,
+        f" {found.step_norm:.3g}; nothing was sent"
     )
 
 
@@ -166,8 +165,8 @@ def init_command(
     guard = _guard(min_clients, deadline, norm_factor, outliers)
     deployment = Deployment(server, count, bind, port, body_limit, proxied, environment, data, local_data, test)
     guide = write_deployment(out_dir, chosen, deployment, guard)
-    out.print(guide.read_text(), markup=False, soft_wrap=True)
-    out.print(f"All of this is in {out_dir}", markup=False, soft_wrap=True)
+    say(guide.read_text())
+    say(f"All of this is in {out_dir}")
 
 
 def _chosen(experiment: str, clients: int, settings: list[str] | None) -> Experiment:

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
-from ecgr.cli.console import out, print_json
+from ecgr.cli.console import out, print_json, say
 from ecgr.cli.options import Json
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
@@ -83,7 +83,7 @@ def list_command(
         out.print(table)
         out.print()
     if names:
-        out.print("presets: " + ", ".join(names), markup=False, soft_wrap=True)
+        say("presets: " + ", ".join(names))
 
 
 def _row(table: PartTable[Any], name: str) -> dict[str, Any]:
@@ -113,9 +113,9 @@ def _list_methods(as_json: bool) -> None:
         rows.append((method.notation, up, str(cost.down), str(cost.client), server, passes))
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
-    out.print(lines[0], markup=False)
+    say(lines[0])
     for line, method in zip(lines[1:], methods, strict=True):  # a name is never cut: it is there to be copied
-        out.print(line, markup=False, soft_wrap=True)
+        say(line)
         out.print(Padding(Text(f"{method.helps} ({method.evidence})"), (0, 0, 0, 4)))
     for line in NOTES:
-        out.print(line, markup=False)
+        say(line)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ecgr.cli.console import out
+from ecgr.cli.console import say
 from ecgr.cli.next_steps import open_page
 from ecgr.cli.options import OpenPage, Treatment
 
@@ -29,7 +29,7 @@ def report_command(
     from ecgr.report.page.html import write_report
 
     path = write_report(*_compared(directories, treatment), output or _beside(directories, "report.html"))
-    out.print(str(path), markup=False, soft_wrap=True)
+    say(str(path))
     if open_it:
         open_page(path)
 
@@ -49,7 +49,7 @@ def figures_command(
 
     directory = output or _beside(directories, "figures")
     written = write_figures(*_compared(directories, treatment), directory, everything=everything)
-    out.print(f"{len(written)} files; {directory}", markup=False, soft_wrap=True)
+    say(f"{len(written)} files; {directory}")
 
 
 def _compared(directories: Sequence[Path], treatment: Sequence[str] | None) -> "tuple[list[Run], Comparison]":

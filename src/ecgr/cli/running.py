@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from ecgr.cli import options
-from ecgr.cli.console import complain, out, print_json, scores, summary
+from ecgr.cli.console import complain, print_json, say, scores, summary
 from ecgr.cli.interrupts import resumable, this_command
 from ecgr.cli.options import chosen_engine, overrides
 from ecgr.cli.progress import RoundProgress
@@ -61,12 +61,9 @@ def run_command(
     if as_json:
         print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary(last)})
     else:
-        out.print(
-            f"{scores(last)} after {last['round']} rounds; {directory}",
-            markup=False,
-        )
+        say(f"{scores(last)} after {last['round']} rounds; {directory}")
         for line in fidelity(last):
-            out.print(line, markup=False)
+            say(line)
 
 
 def _kept_rounds(directory: Path) -> str:

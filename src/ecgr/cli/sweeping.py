@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 
 from ecgr.cli import options
-from ecgr.cli.console import out
+from ecgr.cli.console import say
 from ecgr.cli.estimating import list_plans
 from ecgr.cli.options import chosen_engine, overrides
 from ecgr.cli.progress import sweep_progress
@@ -36,4 +36,4 @@ def sweep_command(
         list_plans(plans, worker_count(workers))
         return
     run_all(plans, workers=workers, engine=chosen, device=device, progress=sweep_progress)
-    out.print(f"{len(plans)} runs finished; {directory}", markup=False, soft_wrap=True)
+    say(f"{len(plans)} runs finished; {directory}")

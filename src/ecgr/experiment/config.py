@@ -6,15 +6,15 @@ does not fit is refused with all its problems at once, before any data, director
 
 import dataclasses
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Algorithm, Entry, ServerRule, compose
-from ecgr.core.regulators import REGULATORS, Regulator
+from ecgr.algorithms import Algorithm, Entry, ServerRule, compose
+from ecgr.core.regulators import Regulator
 from ecgr.errors import ConfigError
 from ecgr.experiment.choices import SECTIONS, override, problems
 from ecgr.experiment.combinations import combination_problems
@@ -26,9 +26,9 @@ from ecgr.experiment.objects import (
     plain_fields,
     undressed,
 )
-from ecgr.experiment.optimizers import OPTIMIZERS, OptimizerFactory
+from ecgr.experiment.optimizers import OptimizerFactory
 from ecgr.experiment.presets import as_name, read_file
-from ecgr.experiment.schedules import SCHEDULES, Schedule
+from ecgr.experiment.schedules import Schedule
 from ecgr.experiment.schema import parameters_of, validated
 from ecgr.experiment.sections import (
     DataSettings,
@@ -40,9 +40,9 @@ from ecgr.experiment.sections import (
 from ecgr.files import LATER, to_toml
 from ecgr.tables import Table
 from ecgr.tasks.data import DATASETS, DatasetSource
-from ecgr.tasks.losses import LOSSES, Loss, as_loss
+from ecgr.tasks.losses import Loss, as_loss
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.partitioners import PARTITIONERS, Partitioner
+from ecgr.tasks.partitioners import Partitioner
 from ecgr.tasks.partitioners.partition import GroupPartitioner
 from ecgr.tasks.task import Task, TaskIdentity
 
@@ -127,16 +127,12 @@ class Experiment:
         Objects that are in no table are described by class, fields and a hash of their source.
         """
         data = {k: v for k, v in plain_fields(self.data).items() if k != "metrics" or v is not None}
+        parts = {section: description(table, part) for section, table, part in self._parts()}
         return {
             "data": {**_source_description(self.source), **data},
-            "partition": {**description(PARTITIONERS, self.partitioner), **plain_fields(self.partition)},
+            "partition": {**parts.pop("partition"), **plain_fields(self.partition)},
             "model": dict(self.model.described),
-            **({} if self.loss is None else {"loss": description(LOSSES, self.loss)}),
-            "algorithm": description(ALGORITHMS, self.correction),
-            "server": description(SERVER_RULES, self.server),
-            "regulator": description(REGULATORS, self.regulator),
-            "optimizer": description(OPTIMIZERS, self.optimizer),
-            "schedule": description(SCHEDULES, self.schedule),
+            **parts,
             "federation": plain_fields(self.federation),
             "run": plain_fields(self.run),
         }
@@ -148,17 +144,8 @@ class Experiment:
     def raw(self) -> dict[str, dict[str, Any]]:
         """The whole config as `from_dict` takes it: as `to_dict`, with objects that are in no table as they are."""
         raw = self.to_dict()
-        parts: dict[str, tuple[Table[Any], Any]] = {
-            "partition": (PARTITIONERS, self.partitioner),
-            "loss": (LOSSES, self.loss),
-            "algorithm": (ALGORITHMS, self.correction),
-            "server": (SERVER_RULES, self.server),
-            "regulator": (REGULATORS, self.regulator),
-            "optimizer": (OPTIMIZERS, self.optimizer),
-            "schedule": (SCHEDULES, self.schedule),
-        }
-        for section, (table, part) in parts.items():
-            if part is not None and table.name_of(undressed(part)) is None:
+        for section, table, part in self._parts():
+            if table.name_of(undressed(part)) is None:
                 described, kept = own_description(part), raw[section]
                 raw[section] = {k: v for k, v in kept.items() if k not in described} | {"name": part}
         if isinstance(self.source, Task):
@@ -166,6 +153,14 @@ class Experiment:
         if isinstance(self.model, OwnModel):
             raw["model"] = {"name": self.model.make}
         return raw
+
+    def _parts(self) -> Iterator[tuple[str, Table[Any], Any]]:
+        """The sections whose part is chosen from a table, with that table and the part."""
+        own = {"partition": "partitioner", "algorithm": "correction"}
+        for section in ("partition", "loss", "algorithm", "server", "regulator", "optimizer", "schedule"):
+            table, part = SECTIONS[section].table, getattr(self, own.get(section, section))
+            if table is not None and part is not None:
+                yield section, table, part
 
     def replace(self, overrides: Mapping[str, Any]) -> "Experiment":
         """The same experiment with some dotted keys changed.
