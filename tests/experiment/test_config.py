@@ -183,7 +183,7 @@ def test_an_empty_config_is_the_default_experiment() -> None:
     assert experiment.run.name is None
     named = load("quickstart")
     assert named.run.name == "quickstart"
-    assert named.federation.rounds == 8
+    assert named.federation.rounds == 7
 
 
 # Bad input: the key is named, what is allowed is said, and everything is said at once
