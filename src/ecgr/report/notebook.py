@@ -10,6 +10,7 @@ from ecgr.analysis.comparison import Comparison
 from ecgr.report.page.answers import answers
 from ecgr.report.page.dots import SIZE, to_svg
 from ecgr.report.page.text import comparison_table
+from ecgr.report.presentation import to_notes
 from ecgr.report.sentences import answer
 from ecgr.report.visible import visible
 
@@ -40,7 +41,7 @@ def to_html(comparison: Comparison) -> str:
             "<tbody>",
             *(f"<tr>{''.join(row)}</tr>" for row in rows),
             "</tbody></table>",
-            *(f"<p>{escape(card['method'])}: {escape(card['note'])}.</p>" for card in cards if card["note"]),
+            *(f"<p>{escape(visible(note))}</p>" for note in to_notes(comparison).plain.splitlines()),
             "</div>",
         ]
     )
