@@ -145,3 +145,13 @@ def test_the_page_knows_the_topic_of_every_benchmark() -> None:
 def test_memory_probe_code_runs_on_every_store() -> None:
     torch.manual_seed(0)
     _module("memory_probe").load_code()
+
+
+def test_what_runs_would_take_on_gpus_by_hand() -> None:
+    """A round of 100 s, one of them the server's: 99 / 99 + 1 = 2 s; 1,000 runs of 36 rounds on 10 GPUs: 2 h."""
+    projection = _module("projection")
+    measured = projection.Round(steps=90.0, regulation=1.0, scoring=8.0, server=1.0)
+    assert measured.on_gpu(99) == pytest.approx(2.0)
+    assert projection.hours(2.0, rounds=36, runs=1000, workers=10) == pytest.approx(2.0)
+    assert projection.hours(2.0, rounds=36, runs=5, workers=10) == pytest.approx(0.02)  # no shorter than one run
+    assert projection.shown(1348.2) == "1,300 h"

@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -121,6 +121,18 @@ def test_another_version_on_a_node_is_one_clear_line() -> None:
     check_versions(VERSIONS)
     with pytest.raises(EnvironmentFault, match=r"a node has ecgr 0\.0 \(here .*\), Python None .*install the same"):
         check_versions({"ecgr": "0.0", "torch": VERSIONS["torch"]})
+
+
+def test_a_node_with_another_version_is_refused_before_it_gets_a_job(
+    pool: RayPool[dict[str, int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the two sides it is this one that is made to have another torch."""
+    monkeypatch.setitem(cast("dict[str, str]", VERSIONS), "torch", "0.0")
+    with (
+        RayPool(open_workspace, workers=1, cluster=SMALL) as other,
+        pytest.raises(EnvironmentFault, match=r"a node has torch \S+ \(here 0\.0\); the bits would differ"),
+    ):
+        list(other.map([Square(1)]))
 
 
 @dataclass(frozen=True)
