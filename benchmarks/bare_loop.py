@@ -63,7 +63,7 @@ def work(pipe: Connection, portable: Portable, clients: Sequence[int], test: sli
                     optimizer.zero_grad()
                     cross_entropy(model(images.index_select(0, indices)), labels[indices]).backward()
                     optimizer.step()
-                total += len(own) * torch.nn.utils.parameters_to_vector(parameters).detach()
+                total += len(own) * torch.cat([parameter.detach().reshape(-1) for parameter in parameters])
             pipe.send(total.numpy())
         elif task == "test":
             load(vector, parameters)
