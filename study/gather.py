@@ -1,7 +1,7 @@
 """From run directories to the data that are kept: ``python -m study gather DIR``.
 
 DIR is the directory of one sweep, comparison or experiment, or one that holds several. What is gathered again replaces
-what was there; seeds that a later sweep adds join those of the sweep that they extend.
+what was there; runs that are only there stay, so that seeds that a later sweep adds join those of the sweep before.
 """
 
 import json
@@ -71,8 +71,7 @@ def gather_sweep(place: Path, folder: Path) -> None:
     if not records:
         raise DataError(f"{place}: none of its runs is finished")
     found = _with_data(summaries_of(read_runs(records, TREATMENT.get(name, ()))), records)
-    extending = place.name.removeprefix("study-") in EXTENSIONS and target.exists()
-    summaries = merged(read_summaries(target), found) if extending else found
+    summaries = merged(read_summaries(target) if target.exists() else (), found)
     write_comparison(compare(summaries), summaries, own)
     _write_provenance(own, [place])
 
