@@ -1,6 +1,7 @@
 """Peak memory of a client's round over that of plain training, by store: processes of their own, VmHWM."""
 
 from collections.abc import Iterator
+from concurrent.futures import Executor, ThreadPoolExecutor
 
 from benchmarks import long_round
 from benchmarks.rows import Row, at_most, environment, probe
@@ -8,6 +9,10 @@ from benchmarks.rows import Row, at_most, environment, probe
 MODELS = {"resnet18": (40, 11_181_642), "lenet": (160, 61_706)}
 SHARES = {"dense": 1.1, "bf16": 0.55, "int8": 0.30}
 """Of T d 4 bytes: all, half and about a quarter, with the recorder's own copy of the parameters."""
+
+STORES = (*SHARES, "disk", "replay")
+AT_A_TIME = 2
+"""Processes: nothing is timed here that another one could disturb, but for a bound that is far away."""
 
 ALLOCATOR = {"MALLOC_MMAP_THRESHOLD_": "131072"}
 """Large tensors are given back when they are freed, on both sides: the peak is then what is held, to a few 100 kB."""
@@ -18,17 +23,22 @@ def peak_of(model: str, T: int, store: str) -> int:
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    yield from stores(quick)
-    yield from long_round.rows(quick)
+    with ThreadPoolExecutor(AT_A_TIME) as pool:
+        long = pool.submit(list, long_round.rows(quick))  # the longest first
+        yield from stores(quick, pool)
+        yield from long.result()
 
 
-def stores(quick: bool) -> Iterator[Row]:
-    for model, (T, d) in MODELS.items():
-        if quick and model == "resnet18":
-            continue
-        plain = peak_of(model, T, "none")
-        for store in ("dense", "bf16", "int8", "disk", "replay"):
-            extra = peak_of(model, T, store) - plain
+def stores(quick: bool, pool: Executor) -> Iterator[Row]:
+    models = {model: size for model, size in MODELS.items() if not (quick and model == "resnet18")}
+    peaks = {
+        (model, store): pool.submit(peak_of, model, T, store)
+        for model, (T, _) in models.items()
+        for store in ("none", *STORES)
+    }
+    for model, (T, d) in models.items():
+        for store in STORES:
+            extra = peaks[model, store].result() - peaks[model, "none"].result()
             if store in SHARES:
                 limit, what = SHARES[store] * T * d * 4, f"{SHARES[store]:g} T d 4 bytes"
             else:

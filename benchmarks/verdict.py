@@ -26,7 +26,7 @@ from ecgr.runs.record import RunRecord
 from ecgr.simulation import client
 from ecgr.simulation.evaluation import EvaluationJob
 
-ROUNDS = 10
+ROUNDS = 5
 DEMO = "ecgr demo"
 MNIST = f"study/bases/mnist, {ROUNDS} rounds"
 LIMITS = {DEMO: 2.0, MNIST: 1.5}
