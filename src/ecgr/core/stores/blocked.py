@@ -28,12 +28,10 @@ ROWS_IN_PLACE = 512  # of a T x T matrix in one operation, whose temporary copy 
 CHEAP_PRODUCT = 2**26  # multiply-adds; up to here (some 5 ms) a float64 product costs nothing that anybody notices
 
 
-class BlockedStore(ABC):
-    """A store over rows that a subclass keeps; also says what rows in memory take."""
+class StoreBase(ABC):
+    """What every store does with a displacement that comes in; a subclass keeps it and answers."""
 
     needs_replay: ClassVar[bool] = False
-    bytes_per_number: ClassVar[float] = 4.0
-    columns_per_block: ClassVar[int] = COLUMNS_PER_BLOCK
 
     def __init__(
         self,
@@ -45,15 +43,11 @@ class BlockedStore(ABC):
     ) -> None:
         self._size = size
         self._expected = steps or 0
+        self._replay = replay
         self._length = 0
         self._device = torch.device("cpu") if like is None else like.device
         self._dtype = torch.float32 if like is None else like.dtype
         self._set_up()
-
-    @classmethod
-    def room(cls, size: int, steps: int) -> Room:
-        """All rows, in memory."""
-        return Room(memory=cls.bytes_per_number * size * steps)
 
     def __len__(self) -> int:
         return self._length
@@ -69,6 +63,26 @@ class BlockedStore(ABC):
     def new_row(self, device: "torch.device") -> Tensor | None:
         """None: displacements come through `append`."""
         return None
+
+    @abstractmethod
+    def _set_up(self) -> None:
+        """Make what the displacements are going to be kept in."""
+
+    @abstractmethod
+    def _put(self, displacement: Tensor) -> None:
+        """Store a copy of one displacement of the right shape."""
+
+
+class BlockedStore(StoreBase):
+    """A store over rows that a subclass keeps; also says what rows in memory take."""
+
+    bytes_per_number: ClassVar[float] = 4.0
+    columns_per_block: ClassVar[int] = COLUMNS_PER_BLOCK
+
+    @classmethod
+    def room(cls, size: int, steps: int) -> Room:
+        """All rows, in memory."""
+        return Room(memory=cls.bytes_per_number * size * steps)
 
     def gram(self) -> Tensor:
         """All inner products, (T, T), float64 on the CPU."""
@@ -99,14 +113,6 @@ class BlockedStore(ABC):
                     first += len(rows)
             result[start:stop] = total
         return result
-
-    @abstractmethod
-    def _set_up(self) -> None:
-        """Make what the rows are going to be kept in."""
-
-    @abstractmethod
-    def _put(self, displacement: Tensor) -> None:
-        """Store a copy of one displacement of the right shape."""
 
     @abstractmethod
     def _tiles(self, start: int, stop: int) -> list[Tensor]:

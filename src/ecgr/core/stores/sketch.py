@@ -9,9 +9,9 @@ stored steps, while the same training runs once more.
 from typing import ClassVar
 
 from ecgr.component import Tensor, torch
-from ecgr.core.stores.blocked import check_shape, per_step, set_lengths_, squared_norm
+from ecgr.core.stores.blocked import StoreBase, per_step, set_lengths_, squared_norm
 from ecgr.core.stores.dense import DenseStore
-from ecgr.core.stores.protocol import Replay, Room
+from ecgr.core.stores.protocol import Room
 
 WIDTH, WIDTH_OF_LARGE, LARGE = 1024, 4096, 2**18
 """k, and from how many numbers on it is the larger one: there, sketches are small beside the model in any case."""
@@ -40,7 +40,7 @@ class CountSketch:
         return sums[: self._width] - sums[self._width :]
 
 
-class SketchStore:
+class SketchStore(StoreBase):
     """Sketches and lengths of the displacements, and a way to see the displacements again.
 
     >>> seen = [torch.tensor([3.0, 4.0]), torch.tensor([1.0, 0.0])]
@@ -56,42 +56,19 @@ class SketchStore:
     exact: ClassVar[bool] = False
     needs_replay: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        steps: int | None = None,
-        replay: Replay | None = None,
-        like: Tensor | None = None,
-    ) -> None:
-        self._size = size
-        self._replay = replay
-        self._width = _width(size)
-        self._sketches = DenseStore(self._width, steps=steps)
+    def _set_up(self) -> None:
+        self._sketches = DenseStore(_width(self._size), steps=self._expected)
         self._squared: list[float] = []
         self._made: CountSketch | None = None
-        self._device = torch.device("cpu") if like is None else like.device
-        self._dtype = torch.float32 if like is None else like.dtype
 
     @classmethod
     def room(cls, size: int, steps: int) -> Room:
         """The sketches, in memory."""
         return DenseStore.room(_width(size), steps)
 
-    def __len__(self) -> int:
-        return len(self._squared)
-
-    def append(self, displacement: Tensor) -> None:
-        """Keep the sketch and the length of one displacement."""
-        check_shape(displacement, self._size)
-        self._device = displacement.device
-        self._dtype = torch.promote_types(displacement.dtype, torch.float32)
+    def _put(self, displacement: Tensor) -> None:
         self._sketches.append(self._sketch(displacement.float()))
         self._squared.append(squared_norm(displacement))
-
-    def new_row(self, device: "torch.device") -> Tensor | None:
-        """None: a displacement passes by and is not kept."""
-        return None
 
     def gram(self) -> Tensor:
         """Estimated inner products, each step with its exact length: the cosines of the sketches, times the lengths."""
@@ -122,7 +99,7 @@ class SketchStore:
 
     def _sketch(self, vector: Tensor) -> Tensor:
         if self._made is None:
-            self._made = CountSketch(self._size, self._width, vector.device)
+            self._made = CountSketch(self._size, _width(self._size), vector.device)
         return self._made(vector)
 
 

@@ -94,15 +94,19 @@ def write_deployment(directory: Path, experiment: Experiment, deployment: Deploy
     if not PLAIN_PATH.fullmatch(str(server)):
         raise ConfigError(f"--out: {str(server.parent)!r} does not fit; {PLAIN_PATH_TEXT}")
     make_certificates(server, [deployment.server, *(host for host in LOOPBACK if host != deployment.server)])
-    keys = {}
+    keys, own_file = {}, isinstance(experiment.source, Site)
+    common = {"server": server, "settings": SETTINGS, "environment": deployment.environment, "data": deployment.data}
     for client in range(deployment.clients):
         site = directory / f"site-{client}"
         make_node_key(site)
         copyfile(server / "ca.crt", site / "ca.crt")
-        own_file = isinstance(experiment.source, Site)
-        (site / "ecgr-supernode.service").write_text(_supernode_unit(client, deployment, own_file=own_file))
+        task = " ECGR_TASK=/etc/ecgr/task.py" if own_file else ""
+        command = supernode_command(client, deployment)
+        (site / "ecgr-supernode.service").write_text(
+            _fill("ecgr-supernode.service", client=client, task=task, command=command, **common)
+        )
         if own_file:
-            (site / "task.py").write_text(_fill("task.py.template", client=client, data=deployment.data))
+            (site / "task.py").write_text(_fill("task.py.template", client=client, **common))
         (site / "experiment.toml").write_text(experiment.to_toml())
         copyfile(site / "node.pub", server / f"site-{client}.pub")
         keys[client] = read_public_key(site / "node.pub")
@@ -113,10 +117,11 @@ def write_deployment(directory: Path, experiment: Experiment, deployment: Deploy
         f'[superlink]\ndefault = "here"\n\n[superlink.here]\naddress = "127.0.0.1:{SUPERLINK_PORT}"\n'
         f'root-certificates = "{server / "ca.crt"}"\n'
     )
-    (server / "ecgr-superlink.service").write_text(_superlink_unit(server, deployment))
+    command = superlink_command(server, deployment)
+    (server / "ecgr-superlink.service").write_text(_fill("ecgr-superlink.service", command=command, **common))
     if deployment.proxied:
         (server / "nginx.conf").write_text(nginx_config(server, deployment))
-        (server / "ecgr-proxy.service").write_text(_fill("ecgr-proxy.service", server=server))
+        (server / "ecgr-proxy.service").write_text(_fill("ecgr-proxy.service", **common))
     guide = directory / "README.md"
     guide.write_text(_guide(directory.resolve(), deployment))
     return guide
@@ -148,28 +153,6 @@ def supernode_command(client: int, deployment: Deployment, site: str = "/etc/ecg
     return (
         f"flower-supernode --superlink {deployment.sites_connect_to} --root-certificates {site}/ca.crt"
         f" --auth-supernode-private-key {site}/node --host 127.0.0.1 --node-config partition-id={client}"
-    )
-
-
-def _superlink_unit(server: Path, deployment: Deployment) -> str:
-    command = superlink_command(server, deployment)
-    return _fill(
-        "ecgr-superlink.service",
-        server=server,
-        settings=SETTINGS,
-        command=command,
-        environment=deployment.environment,
-    )
-
-
-def _supernode_unit(client: int, deployment: Deployment, *, own_file: bool) -> str:
-    return _fill(
-        "ecgr-supernode.service",
-        client=client,
-        task=" ECGR_TASK=/etc/ecgr/task.py" if own_file else "",
-        command=supernode_command(client, deployment),
-        environment=deployment.environment,
-        data=deployment.data,
     )
 
 

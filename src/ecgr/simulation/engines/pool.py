@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar
 
 import torch
@@ -74,9 +73,7 @@ class ProcessPool(Generic[W]):
         self._workers = [self._start() for _ in range(self.workers)]
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._drop_busy()
         for worker in self._workers:
             worker.pipe.close()  # an idle worker reads the end of its pipe and leaves

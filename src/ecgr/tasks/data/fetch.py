@@ -11,7 +11,6 @@ import tempfile
 import zlib
 from collections.abc import Mapping
 from pathlib import Path, PurePosixPath
-from types import TracebackType
 
 from ecgr.errors import ConfigError, DataError, EnvironmentFault, missing_extra
 from ecgr.files import flush
@@ -147,7 +146,7 @@ class _Bar:
         self._progress.start()
         return self
 
-    def __exit__(self, *exception: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *exception: object) -> None:
         self._progress.stop()
 
     def update(self, count: int) -> None:

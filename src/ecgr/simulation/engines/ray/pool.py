@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
@@ -79,13 +78,11 @@ class RayPool(Generic[W]):
             self._most = min(self.workers or fit, fit)
             self._opener = ray.put(_Opener(self.open_workspace, Surroundings.here()))
         except BaseException:
-            self.__exit__(None, None, None)
+            self.__exit__()
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         import ray
 
         for worker in self._workers:
