@@ -115,6 +115,7 @@ def test_an_address_where_nobody_answers_is_one_clear_line(tmp_path: Path) -> No
     assert done.stderr.splitlines() == [
         "ecgr: ray: cannot use the cluster at 127.0.0.1:9: Connection refused; is its head node up?"
     ]
+    assert not (tmp_path / "run").exists()
 
 
 def test_another_version_on_a_node_is_one_clear_line() -> None:

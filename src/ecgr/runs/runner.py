@@ -4,6 +4,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -92,14 +93,19 @@ def run(
 
     open_engine = ready_engine(problem, asked_workers(workers, kind.beyond), kind)
 
-    def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
-        from ecgr.simulation.rounds import simulate  # loads torch
+    every = experiment.run.checkpoint_every
+    play_into = partial(play, problem, data, directory, resume=resume, every=every, apart=apart, watch=watch, warn=warn)
+    from ecgr.simulation.rounds import simulate  # loads torch
 
-        with open_engine() as chosen:
+    if not (resume and RunRecord.is_run(directory)):
+        with open_engine() as chosen:  # one that cannot be opened leaves no run behind
+            return play_into(partial(simulate, problem, chosen))
+
+    def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
+        with open_engine() as chosen:  # there may be nothing left to play
             yield from simulate(problem, chosen, snapshot)
 
-    every = experiment.run.checkpoint_every
-    return play(problem, data, directory, play_on, resume=resume, every=every, apart=apart, watch=watch, warn=warn)
+    return play_into(play_on)
 
 
 def play(

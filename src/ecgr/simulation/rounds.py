@@ -5,7 +5,7 @@ run that goes on from a snapshot computes the same bits as one that never stoppe
 """
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -91,7 +91,7 @@ def served(problem: Problem, snapshot: Snapshot) -> Tensor:
     return problem.experiment.algorithm.served(snapshot.params, snapshot.server)
 
 
-def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Iterator[Outcome]:
+def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Generator[Outcome, None, None]:
     """The remaining rounds of the experiment, one by one."""
     while snapshot.rounds < problem.experiment.federation.rounds:
         outcome = play_round(problem, engine, snapshot)
