@@ -10,7 +10,7 @@ from typing import Any
 from ecgr.analysis.comparison import Comparison, Pair, compare
 from ecgr.analysis.metrics import RunSummary
 from study.ceiling import ARMS, PLAIN
-from study.verdicts import gain
+from study.verdicts import CLAIMED_GAIN, gain
 
 TITLES = {
     "ecgr": "ECGR, which is told nothing",
@@ -91,7 +91,8 @@ def section(ceiling: Ceiling | None, best: Iterable[str] = ()) -> Iterator[str]:
         " (`experiments/study/leaderboard/`). After plain local training, steps are recombined so that their sum has"
         " the largest cosine with a target ([how](theory.md#the-most-that-regulation-can-give)); each client's update"
         " keeps its length, and the server's step is as long as the plain one. No client is told such a target in a"
-        " real federation, except for the estimates, which a server has."
+        " real federation, except for the estimates, which a server has. The largest cosine need not be the best model:"
+        " this says what better pointing can give, and not what every choice of weights can."
     )
     yield ""
     yield "| data | what the server's step is | plain, % | difference, points | verdict | cosine: plain, then its own |"
@@ -131,21 +132,21 @@ def _told(ceiling: Ceiling, arms: Sequence[str]) -> str:
 
 def _alone(ceiling: Ceiling) -> str:
     pairs = [best[1] for data in ceiling.comparisons if (best := _best(ceiling, ALONE, data)) is not None]
-    if all(pair.primary.interval is not None and pair.primary.interval[1] < 0.01 for pair in pairs):
-        verdict = "so no rule that only weighs a client's own steps has a gain of a point to find"
+    if all(pair.primary.interval is not None and pair.primary.interval[1] < CLAIMED_GAIN for pair in pairs):
+        verdict = "so pointing a client's own steps better has no gain of a point to find, even with perfect knowledge"
     elif all(pair.primary.excludes_zero and (pair.primary.mean or 0.0) > 0 for pair in pairs):
         verdict = "so there is something to find, if a client were told what no client knows"
     else:
         verdict = "so these seeds do not exclude that there is something to find"
     return (
-        "A client that is told what no client knows, and recombines its own steps as well as can be, gains at most"
-        f" (best of four ways, in points): {_told(ceiling, ALONE)}: {verdict}."
+        "A client that is told what no client knows, and brings its own steps as near to it as they allow, gains (the"
+        f" best of four ways, in points): {_told(ceiling, ALONE)}; {verdict}."
     )
 
 
 def _estimates(ceiling: Ceiling) -> str:
-    return f"Told only what a server has, at most: {_told(ceiling, ESTIMATES)}."
+    return f"Told only what a server has (the best of three): {_told(ceiling, ESTIMATES)}."
 
 
 def _together(ceiling: Ceiling) -> str:
-    return f"Weights that are chosen for all clients together, at most: {_told(ceiling, TOGETHER)}."
+    return f"With weights that are chosen for all clients together (the best of two): {_told(ceiling, TOGETHER)}."
