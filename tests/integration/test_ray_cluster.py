@@ -198,10 +198,9 @@ def test_a_node_that_dies_in_the_middle_of_a_round_costs_nothing(
         *(option for key, value in CONFIG.items() for option in ("--set", f"{key}={value}")),
     )
     wait_until(process, lambda: len(list(gate.iterdir())) == 2)
-    held = [int(path.name) for path in gate.iterdir()]
+    held = [psutil.Process(int(path.name)) for path in gate.iterdir()]
     cluster.remove_node(second, allow_graceful=False)
-    _, alive = psutil.wait_procs([psutil.Process(pid) for pid in held if psutil.pid_exists(pid)], timeout=20)
-    assert len(alive) == 1
+    wait_until(process, lambda: len(psutil.wait_procs(held, timeout=0.05)[0]) == 1)  # its node took it along
     rmtree(gate)
     errors = end(process)
     assert process.returncode == 0, errors
