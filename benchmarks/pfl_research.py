@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 from statistics import median
 
 from benchmarks.environments import PFL, Unavailable
-from benchmarks.rows import Row, at_most, median_ratio, not_measured, probe
+from benchmarks.rows import Row, at_most, median_ratio, missed, not_measured, probe
 
 CASES = {(10, 6000): 1.1, (200, 300): 1.1}
 """Clients and samples of each: the most that this simulator may take of pfl's time."""
-ROUNDS = 2
+GOAL, ROUNDS = 0.97, 2
 
 
 def rows(quick: bool) -> Iterator[Row]:
@@ -31,7 +31,9 @@ def rows(quick: bool) -> Iterator[Row]:
     for (size, limit), times in zip(CASES.items(), found, strict=True):
         ours, theirs = times["ours"], times["pfl"]
         note = f"{median(ours):.2f} s against {median(theirs):.2f} s of processor time; one process"
-        yield at_most(_name(*size), median_ratio(ours, theirs), limit, note)
+        ratio = median_ratio(ours, theirs)
+        note += missed(ratio, GOAL, "at most", "both spend nearly all of it in torch's own kernels, which are the same")
+        yield at_most(_name(*size), ratio, limit, note)
 
 
 def _name(clients: int, samples: int) -> str:

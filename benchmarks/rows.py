@@ -57,6 +57,16 @@ def skipped(name: str, reason: str) -> Row:
     return Row(name, None, note=f"not measured: {reason}")
 
 
+def missed(value: float, goal: float, bound: str, reason: str) -> str:
+    """For a row's note: the goal that was set and is not reached, and why; nothing where it is.
+
+    >>> missed(9.7, 12.0, "at least", "that would be 2.8 s a round")
+    '; goal: at least 12, not reached: that would be 2.8 s a round'
+    """
+    reached = value >= goal if bound == "at least" else value <= goal
+    return "" if reached else f"; goal: {bound} {goal:g}, not reached: {reason}"
+
+
 def seconds(work: Callable[[], Any]) -> float:
     began = time.perf_counter()
     work()

@@ -60,7 +60,7 @@ def measured(T: int, d: int, repetitions: int) -> Found:
     kept = herd(store.gram(), T // 2)
     found = explicit_search(steps, T // 2) if repetitions > 1 else []  # the first one gets the memory
     explicit = _median_seconds(lambda: found.__setitem__(slice(None), explicit_search(steps, T // 2)), repetitions)
-    ours = _median_seconds(lambda: herd(store.gram(), T // 2), 5)
+    ours = _median_seconds(lambda: herd(store.gram(), T // 2), 9)
     return Found(explicit, ours, len(set(kept) & set(found)) / len(found), gram_error(store, steps))
 
 
