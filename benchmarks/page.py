@@ -18,6 +18,7 @@ HEADINGS = {
     "simulator": "Seconds per round against a hand-written loop in two processes with everything preloaded, which"
     " records, checks and can resume nothing.",
     "precision": 'The paper\'s CNN trained with `run.precision = "bf16"`, whole rounds with regulation and evaluation.',
+    "clients": "The same samples dealt to many clients and to few, in the process pool.",
     "start": "One process that trains two small clients for a round, from command to exit.",
     "scale": "SCAFFOLD, with what clients remember on disk.",
     "pfl": "Against pfl-research 0.6.0, in one process, rounds in turn, FedAvg with LeNet at batch 128 on random"

@@ -20,6 +20,7 @@ from benchmarks import (
     scale,
     selection,
     simulator,
+    small_clients,
     start,
     verdict,
 )
@@ -30,6 +31,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], Iterator[Row]]] = {
     "overhead": overhead.rows,
     "precision": precision.rows,
     "start": start.rows,
+    "clients": small_clients.rows,
     "memory": memory.rows,
     "fidelity": fidelity.rows,
     "simulator": simulator.rows,

@@ -1,6 +1,7 @@
 """The process pool: results in order, deaths survived, failures passed on, nobody left behind."""
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -9,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from ecgr.experiment.config import Experiment
 from ecgr.simulation.engines import SerialEngine, open_engine
 from ecgr.simulation.engines.pool import Lost, ProcessPool
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import simulate, start
-from support.jobs import Dies, Fails, Log, Square, Waits, open_workspace
+from support.jobs import Dies, Fails, Holding, Log, Square, Waits, open_workspace
 from support.problems import same_bits
 
 TESTS = Path(__file__).parents[1]
@@ -60,6 +62,28 @@ def test_workers_keep_their_workspace_from_one_call_to_the_next(pool: ProcessPoo
     assert before == 2
     assert pool.pids == pids
     assert max(jobs for _, _, jobs in answers) > 3
+
+
+def test_what_all_jobs_of_a_call_hold_goes_to_each_worker_once_and_the_rest_with_each(
+    pool: ProcessPool[dict[str, int]],
+) -> None:
+    for shared in (torch.arange(4.0), torch.ones(4)):
+        jobs = [Holding(i, shared, torch.full((2,), float(i))) for i in range(8)]
+        answers = [a for a in pool.map(jobs) if not isinstance(a, Lost)]
+        assert [total for _, _, total in answers] == [float(shared.sum()) + 2 * i for i in range(8)]
+        assert len({(pid, place) for pid, place, _ in answers}) == len({pid for pid, _, _ in answers})
+
+
+def test_a_worker_that_takes_the_place_of_a_dead_one_gets_what_the_jobs_share() -> None:
+    shared = torch.arange(4.0)
+    with ProcessPool(open_workspace, workers=1) as pool:
+        totals = []
+        for answer in pool.map([Holding(i, shared, torch.full((2,), float(i))) for i in range(4)]):
+            assert not isinstance(answer, Lost)
+            totals.append(answer[2])
+            if len(totals) == 1:
+                os.kill(pool.pids[0], signal.SIGKILL)
+    assert totals == [6.0, 8.0, 10.0, 12.0]
 
 
 def test_no_jobs_give_no_results(pool: ProcessPool[dict[str, int]]) -> None:

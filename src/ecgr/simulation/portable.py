@@ -1,10 +1,12 @@
 """Objects on their way to another process: packed as bytes, and one clear line where a worker could not have them.
 
 Functions and classes of a script, a notebook or a task file travel by value: a worker need not be able to import them.
+What both sides hold already, as the global model in the jobs of a round, is named by its place, not packed again.
 """
 
 import pickle
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, is_dataclass
 from io import BytesIO
 from typing import Any
 
@@ -32,21 +34,39 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         return super().reducer_override(value)
 
 
+class _SharingPickler(_Pickler):
+    def __init__(self, buffer: BytesIO, shared: Sequence[Any]) -> None:
+        super().__init__(buffer, protocol=5)
+        self._places = {id(part): place for place, part in enumerate(shared)}
+
+    def persistent_id(self, value: Any) -> int | None:
+        return self._places.get(id(value))
+
+
+class _SharingUnpickler(pickle.Unpickler):
+    def __init__(self, buffer: BytesIO, shared: Sequence[Any]) -> None:
+        super().__init__(buffer)
+        self._shared = shared
+
+    def persistent_load(self, place: Any) -> Any:
+        return self._shared[place]
+
+
 def _parameter(data: Tensor, requires_grad: bool) -> Parameter:
     return Parameter(data, requires_grad=requires_grad)
 
 
-def pack(value: Any) -> bytes:
-    """``value`` as bytes."""
+def pack(value: Any, shared: Sequence[Any] = ()) -> bytes:
+    """``value`` as bytes, without what is ``shared``: the same object there is what is packed there."""
     buffer = BytesIO()
-    _Pickler(buffer, protocol=5).dump(value)
+    (_SharingPickler(buffer, shared) if shared else _Pickler(buffer, protocol=5)).dump(value)
     return buffer.getvalue()
 
 
-def pack_for_workers(what: str, value: Any) -> bytes:
+def pack_for_workers(what: str, value: Any, shared: Sequence[Any] = ()) -> bytes:
     """``value`` as bytes, or a `ConfigError` that says what cannot go to a worker process and what to do."""
     try:
-        return pack(value)
+        return pack(value, shared)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(f"{what}: cannot be sent to a worker process ({_line(error)}); {ADVICE}") from None
 
@@ -67,10 +87,32 @@ class Parcel:
         return unpack(self.content)
 
 
-def unpack(content: bytes) -> Any:
+def common_parts(values: Sequence[Any]) -> tuple[Any, ...]:
+    """The tensors and mappings that several dataclasses of one kind all hold: the same objects, not equal ones.
+
+    >>> @dataclass
+    ... class Job:
+    ...     client: int
+    ...     params: Tensor
+    >>> params = torch.zeros(2)
+    >>> common_parts([Job(0, params), Job(1, params)])[0] is params
+    True
+    """
+    first = values[0] if len(values) > 1 else None
+    if not is_dataclass(first) or any(type(value) is not type(first) for value in values):
+        return ()
+    held = {field.name: getattr(first, field.name) for field in fields(first)}
+    return tuple(
+        part
+        for name, part in held.items()
+        if isinstance(part, Tensor | Mapping) and all(getattr(value, name) is part for value in values)
+    )
+
+
+def unpack(content: bytes, shared: Sequence[Any] = ()) -> Any:
     """What was packed; a `ConfigError` where this process cannot import what it is made of."""
     try:
-        return pickle.loads(content)
+        return _SharingUnpickler(BytesIO(content), shared).load() if shared else pickle.loads(content)
     except (AttributeError, ImportError) as error:
         raise ConfigError(f"a worker process cannot import what it needs ({_line(error)}); {ADVICE}") from None
 

@@ -2,7 +2,8 @@
 
 Each worker has its own pipe, so the pool knows which job a dead worker held: that job is tried once more in a fresh
 process and then given up as `Lost`, while all others go on. Workers are spawned (nothing is inherited by accident),
-keep their workspace from round to round, and end when the parent does, however it ends.
+keep their workspace from round to round, and end when the parent does, however it ends. What all jobs of a call hold in
+common goes to each worker once, and a worker gets its next job before its last answer is looked at.
 """
 
 import os
@@ -19,8 +20,8 @@ import torch
 import torch.multiprocessing as mp
 
 from ecgr.errors import EnvironmentFault
-from ecgr.simulation.engines.spawn import no_interrupts, no_main_module
-from ecgr.simulation.portable import pack, pack_for_workers, unpack
+from ecgr.simulation.engines.spawn import keep_freed_memory, no_interrupts, no_main_module
+from ecgr.simulation.portable import common_parts, pack, pack_for_workers, unpack
 
 R = TypeVar("R")
 R_co = TypeVar("R_co", covariant=True)
@@ -54,11 +55,39 @@ class Lost:
 
 @dataclass(eq=False)
 class Worker:
-    """A process, the parent's end of its pipe, and the index of the job it holds."""
+    """A process, the parent's end of its pipe, the index of its job, and the call whose common parts it has."""
 
     process: Any
     pipe: Connection
     job: int | None = None
+    call: "Call[Any] | None" = None
+
+
+@dataclass(eq=False)
+class Call(Generic[W]):
+    """The jobs of one call: those that wait, the most expensive last; how often each was tried; what all hold."""
+
+    jobs: Sequence[Job[W, Any]]
+    begun: Begun
+
+    def __post_init__(self) -> None:
+        self.waiting = sorted(range(len(self.jobs)), key=lambda index: (self.jobs[index].cost, -index))
+        self.attempts = [0] * len(self.jobs)
+        self._shared = common_parts(self.jobs)
+        self._packed = pack_for_workers("job", self._shared)
+
+    def hand_out(self, worker: Worker) -> None:
+        """Give an idle worker the next job, if there is one."""
+        if not self.waiting:
+            return
+        index = worker.job = self.waiting.pop()
+        self.attempts[index] += 1
+        common = None if worker.call is self else self._packed
+        worker.call = self
+        message = pickle.dumps((common, pack_for_workers("job", self.jobs[index], self._shared)), protocol=5)
+        with suppress(OSError):  # the worker is gone; reading from it will say so
+            worker.pipe.send_bytes(message)
+        self.begun(index, self.attempts[index])
 
 
 @dataclass(eq=False)
@@ -95,28 +124,26 @@ class ProcessPool(Generic[W]):
             self._drop_busy()  # a job raised, or nobody reads on: late answers must not reach the next call
 
     def _map(self, jobs: Sequence[Job[W, R]], begun: Begun) -> Iterator[R | Lost]:
-        waiting = sorted(range(len(jobs)), key=lambda index: (jobs[index].cost, -index))  # taken from the end
-        attempts = [0] * len(jobs)
+        call = Call(jobs, begun)
         results: dict[int, R | Lost] = {}
         delivered = 0
         while delivered < len(jobs):
             for worker in self._workers:
-                if worker.job is None and waiting:
-                    first = waiting.pop()
-                    self._hand_out(worker, first, jobs, attempts)
-                    begun(first, attempts[first])
+                if worker.job is None:
+                    call.hand_out(worker)
             for worker in self._ready():
                 index = worker.job
                 assert index is not None
                 answer = self._receive(worker)
                 worker.job = None
                 if answer is not None:
+                    call.hand_out(worker)
                     results[index] = answer_of(answer)
                     continue
                 reason = f"worker process ended with exit code {worker.process.exitcode}"
                 self._workers[self._workers.index(worker)] = self._start()
-                if attempts[index] < ATTEMPTS:
-                    waiting.append(index)
+                if call.attempts[index] < ATTEMPTS:
+                    call.waiting.append(index)
                 else:
                     results[index] = Lost(f"{reason}, {ATTEMPTS} times")
             while delivered in results:
@@ -129,12 +156,6 @@ class ProcessPool(Generic[W]):
             worker.process.join()
             worker.pipe.close()
             self._workers.remove(worker)
-
-    def _hand_out(self, worker: Worker, index: int, jobs: Sequence[Job[W, Any]], attempts: list[int]) -> None:
-        attempts[index] += 1
-        worker.job = index
-        with suppress(OSError):  # the worker is gone; reading from it will say so
-            worker.pipe.send_bytes(pack_for_workers("job", jobs[index]))
 
     def _ready(self) -> list[Worker]:
         """Workers that answered or died, once there is at least one."""
@@ -167,15 +188,18 @@ def _work(pipe: Connection, open_workspace: Callable[[], Any]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
+    keep_freed_memory()
     workspace: Any = None
+    shared: Any = ()
     while True:
         try:
-            content = pipe.recv_bytes()
+            common, content = pickle.loads(pipe.recv_bytes())
         except (EOFError, OSError):
             os._exit(0)  # the parent is done or gone; nothing here needs cleaning up
         try:
             workspace = workspace or open_workspace()
-            answer = pack((True, unpack(content).run(workspace)))
+            shared = shared if common is None else unpack(common)
+            answer = pack((True, unpack(content, shared).run(workspace)))
         except Exception as error:
             answer = packed_error(error)
         try:

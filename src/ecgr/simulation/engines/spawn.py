@@ -1,5 +1,6 @@
-"""How a worker process is begun: it neither hears Ctrl-C nor runs the user's script again."""
+"""How a worker process is begun: it neither hears Ctrl-C nor runs the user's script again, and keeps its memory."""
 
+import ctypes
 import signal
 import sys
 from collections.abc import Iterator
@@ -34,3 +35,19 @@ def no_main_module() -> Iterator[None]:
         yield
     finally:
         sys.modules["__main__"] = main
+
+
+M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
+KEPT, FROM_HEAP = 2**30, 2**25
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep what this process frees for its next step: the system clears every page it hands out.
+
+    A step frees all its activations. glibc gives them back once there are a few megabytes of them at the end of its
+    heap, which is a tenth of the time of small steps; elsewhere nothing happens here.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(M_TRIM_THRESHOLD, KEPT)
+        mallopt(M_MMAP_THRESHOLD, FROM_HEAP)
