@@ -32,6 +32,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "docs" / "results"
 DATA = RESULTS / "data"
 COMPARED = ("main", "controls", "ablations", "full", "lc25000")
+EXTENSIONS = {"seeds": "main", "seeds_cifar": "main", "seeds_controls": "controls"}
+"""Sweeps of further seeds, and what they extend."""
 DATASETS = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST", "cifar10": "CIFAR-10", "cifar100": "CIFAR-100"}
 ALGORITHMS = {"fedavg": "FedAvg", "fedprox": "FedProx", "fednova": "FedNova", "scaffold": "SCAFFOLD"}
 
@@ -105,7 +107,7 @@ def load(folder: Path = DATA) -> Study:
         maps={path.stem: _map(path) for path in sorted((folder / "steps").glob("*.npz"))},
         collapse=read_findings(folder / "collapse" / "findings.json"),
         provenance=json.loads((folder / "provenance.json").read_text()),
-        later={name: commits for name in COMPARED if (commits := _commits(folder / name))},
+        later={name: commits for name in COMPARED if (commits := _commits(folder / name)) is not None},
         boards=boards(folder),
         ceiling=read_ceiling(folder / "ceiling" / "runs.json"),
     )
@@ -120,10 +122,10 @@ def dataset_of(setting: str) -> str:
     return setting.removeprefix("data.name=").partition(",")[0]
 
 
-def _commits(folder: Path) -> list[str]:
-    """Of the runs whose records named one; those of the first sweeps are in the study's own provenance."""
+def _commits(folder: Path) -> list[str] | None:
+    """Of runs that came later, where their records say; None where there are only those of the first sweeps."""
     path = folder / "provenance.json"
-    return list(json.loads(path.read_text(encoding="utf-8"))["commits"]) if path.is_file() else []
+    return list(json.loads(path.read_text(encoding="utf-8"))["commits"]) if path.is_file() else None
 
 
 def _read_comparison(folder: Path) -> Compared:

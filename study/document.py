@@ -142,8 +142,8 @@ def summary(study: Study) -> list[str]:
     lines = [
         f"In a reduced protocol, the paper's gain of approximately 1 to 2 points was shown in {judged['shown']} of"
         f" {len(pairs)} pairs of data set and algorithm, contradicted in {judged['contradicted']}, and left open in"
-        f" {judged['not shown']}; {few} of the {len(pairs)} have 3 or 5 seeds, with which the test can contradict a"
-        " gain or leave it open, never show it. The interval of the difference lies wholly above zero in"
+        f" {judged['not shown']}; {few} of the {len(pairs)} have fewer than ten seeds, with which the test can"
+        " contradict a gain or leave it open, never show it. The interval of the difference lies wholly above zero in"
         f" {sides.count(1)} of the {len(pairs)} and wholly below in {sides.count(-1)}.",
     ]
     for pair in (pair for pair in pairs if not pair.exploratory):

@@ -25,11 +25,10 @@ from ecgr.runs.design import read_design
 from ecgr.runs.record import to_json
 from ecgr.simulation.kept import pack_kept
 from study.ceiling_runs import read_ceiling
-from study.data import COMPARED
+from study.data import COMPARED, EXTENSIONS
 from study.findings import findings, to_text
 
 TREATMENT = {"controls": ("algorithm.server_lr", "run.step_control")}
-EXTENSIONS = {"seeds": "main", "seeds_cifar": "main", "seeds_controls": "controls"}
 SWEEPS = {f"study-{name}": name for name in COMPARED} | {f"study-{name}": to for name, to in EXTENSIONS.items()}
 FOUND = {"study-steps": "steps", "study-collapse": "collapse"}
 CEILING = "ceiling"

@@ -8,7 +8,7 @@ from ecgr.analysis.quantities import ACCURACY
 from ecgr.analysis.statistics import sign_flip_floor
 from study.ablations import ablation_name, ablation_pairs, missing_ablations
 from study.collapse import is_reported, is_usual
-from study.data import ALGORITHMS, DATASETS, EXAMINED, REGULATORS, Study, dataset_of
+from study.data import ALGORITHMS, DATASETS, EXAMINED, EXTENSIONS, REGULATORS, Study, dataset_of
 from study.labels import sort_entries
 from study.verdicts import RULES, Claim, Measurement
 
@@ -64,7 +64,7 @@ def how(study: Study) -> Iterable[str]:
 
 def _added(study: Study) -> str:
     """The commits of runs that came later than the first sweeps."""
-    told = [f"{name} {', '.join(own[:7] for own in commits)}" for name, commits in study.later.items()]
+    told = [f"{name} {', '.join(own[:7] for own in commits)}" for name, commits in study.later.items() if commits]
     return f" Runs that came later were made by commit: {'; '.join(told)}." if told else ""
 
 
@@ -101,6 +101,13 @@ def commands(name: str) -> Iterable[str]:
     yield ""
 
 
+def _later(study: Study, name: str) -> Iterable[str]:
+    """The sweeps that added seeds, once they did."""
+    if name in study.later:
+        sweeps = [f"`ecgr sweep study/{sweep} --workers 2`" for sweep, to in EXTENSIONS.items() if to == name]
+        yield from (f"Seeds that were added later come from {' and '.join(sweeps)}, as far as these were run.", "")
+
+
 def _pair_rows(pairs: Iterable[Pair], name: str, who: Callable[[Pair], str]) -> Iterable[str]:
     yield _row("data", name, "plain, %", "difference, points", "95 % interval", "seeds", "p (Holm)", "`ecgr compare`")
     yield "|---|---|---|---|---|---|---|---|"
@@ -119,7 +126,7 @@ def _pair_rows(pairs: Iterable[Pair], name: str, who: Callable[[Pair], str]) -> 
 
 def main_section(study: Study) -> Iterable[str]:
     """Every data set and algorithm."""
-    yield from ("## The main comparison", "", *commands("main"))
+    yield from ("## The main comparison", "", *commands("main"), *_later(study, "main"))
     yield from _pair_rows(study.compared["main"].ordered, "algorithm", lambda pair: ALGORITHMS[pair.algorithm])
     yield from ("", "![differences](images/differences.png)", "", f"Squares and bars: {BARS}.", "")
     yield from ("![accuracy over rounds](images/accuracy.png)", "", "Lines: means over seeds; bands: their range.", "")
@@ -129,7 +136,7 @@ def control_section(study: Study) -> Iterable[str]:
     """What else could explain a gain."""
     if "controls" not in study.compared:
         return
-    yield from ("## Controls", "", *commands("controls"))
+    yield from ("## Controls", "", *commands("controls"), *_later(study, "controls"))
     yield from _pair_rows(study.compared["controls"].ordered, "instead of plain", lambda pair: f"`{pair.regulator}`")
     yield from ("", "![controls](images/controls.png)", "", f"Squares and bars: {BARS}.", "")
     lengths = [(e["config"]["data.name"], e["norm_ratio"]["q50"]) for e in study.steps["theory"] if _strong(e)]

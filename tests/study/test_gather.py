@@ -67,6 +67,7 @@ def test_later_seeds_join_those_that_are_there(
         longer = [key for key in after if set(after[key]) > set(before[key])]
         assert longer
         assert all(set(after[key]) == {*before[key], *seeds} for key in longer)
+    assert f"`ecgr sweep study/{sweep} --workers 2`" in page(load(data))
 
 
 @pytest.mark.slow
