@@ -43,6 +43,18 @@ def test_a_federation_gives_the_weights_and_the_record_of_a_run(method: str, tmp
 
 
 @pytest.mark.slow
+def test_a_federation_in_bf16_gives_the_weights_of_a_run_and_not_those_of_float32(tmp_path: Path) -> None:
+    chosen = experiment("scaffold", changes={"run.precision": "bf16"})
+    run(chosen, tmp_path / "simulated")
+    federate(chosen, tmp_path / "federated")
+    run(experiment("scaffold"), tmp_path / "float32")
+    names = ("simulated", "federated", "float32")
+    simulated, federated, float32 = ((tmp_path / name / "model.safetensors").read_bytes() for name in names)
+    assert federated == simulated
+    assert float32 != simulated
+
+
+@pytest.mark.slow
 def test_who_answers_first_does_not_matter(tmp_path: Path) -> None:
     chosen = experiment("scaffold")
     federate(chosen, tmp_path / "a" / "run")
