@@ -17,7 +17,7 @@ from support.jobs import Dies, Fails, Log, Square, open_workspace
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
 from ecgr.simulation.engines.ray import Cluster, RayPool, Rest  # noqa: E402
-from ecgr.simulation.engines.ray.cluster import VERSIONS, check_versions  # noqa: E402
+from ecgr.simulation.engines.ray.cluster import VERSIONS, check_versions, room  # noqa: E402
 
 SMALL = Cluster(cpus=0.1)  # so that the pools of a test find room beside each other
 
@@ -57,6 +57,34 @@ def test_what_a_job_raises_is_raised_here_and_the_pool_goes_on(pool: RayPool[dic
     with pytest.raises(ArithmeticError, match="seven"):
         answers_of(pool, [Square(1), Fails("seven")])
     assert answers_of(pool, [Square(5)]) == [25]
+
+
+def node(alive: bool = True, **resources: float) -> dict[str, Any]:
+    return {"Alive": alive, "Resources": resources}
+
+
+@pytest.mark.parametrize(
+    ("nodes", "cluster", "workers"),
+    [
+        ([node(CPU=8.0)], Cluster(), 8),
+        ([node(CPU=8.0)], Cluster(cpus=1.5), 5),
+        ([node(CPU=8.0, GPU=1.0)], Cluster(gpus=0.25), 4),
+        ([node(CPU=2.0, GPU=4.0), node(CPU=64.0, GPU=1.0)], Cluster(gpus=0.25), 2 + 4),
+        ([node(CPU=8.0), node(alive=False, CPU=8.0)], Cluster(cpus=4), 2),
+        ([node(CPU=8.0), node(CPU=8.0, GPU=2.0)], Cluster(gpus=1), 2),
+    ],
+)
+def test_as_many_workers_as_fit_on_the_nodes_that_are_up(
+    monkeypatch: pytest.MonkeyPatch, nodes: list[dict[str, Any]], cluster: Cluster, workers: int
+) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: nodes)
+    assert room(cluster) == workers
+
+
+def test_cpus_on_one_node_and_gpus_on_another_are_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray, "nodes", lambda: [node(CPU=8.0), node(CPU=0.5, GPU=2.0)])
+    with pytest.raises(EnvironmentFault, match="no node of the cluster has both 1 CPUs and 1 GPUs for a worker"):
+        room(Cluster(gpus=1))
 
 
 def test_too_large_a_worker_is_one_clear_line(pool: RayPool[dict[str, int]]) -> None:
