@@ -11,7 +11,7 @@ from ecgr.component import component
 from ecgr.tasks.data.csv_files import Csv, SplitSeed
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.data.image_folder import Share
-from ecgr.tasks.data.known import KnownSet, compared
+from ecgr.tasks.data.known import KnownSet, with_report
 from ecgr.tasks.data.locate import find_folder
 from ecgr.tasks.data.official import OFFICIAL, Report
 
@@ -49,4 +49,4 @@ class HeartDisease(KnownSet):
             test_share=self.test_share,
             split_seed=self.split_seed,
         )
-        return compared("heart_disease", table.load())
+        return with_report("heart_disease", table.load())

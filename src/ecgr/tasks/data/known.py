@@ -24,7 +24,7 @@ class KnownSet:
         return self.read()[1]
 
 
-def compared(name: str, dataset: Dataset) -> tuple[Dataset, Report]:
+def with_report(name: str, dataset: Dataset) -> tuple[Dataset, Report]:
     """A set that its authors do not split, its notes beginning with how its files compare with the known ones."""
     report = assess_files(name, OFFICIAL[name], dataset.files, dataset.counts)
     return replace(dataset, notes=(*report.notes, *dataset.notes)), report

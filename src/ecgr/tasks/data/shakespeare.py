@@ -4,7 +4,7 @@ from pathlib import Path
 
 from ecgr.component import Count, component
 from ecgr.tasks.data.dataset import Dataset
-from ecgr.tasks.data.known import KnownSet, compared
+from ecgr.tasks.data.known import KnownSet, with_report
 from ecgr.tasks.data.locate import find_folder, member
 from ecgr.tasks.data.official import OFFICIAL, Report
 from ecgr.tasks.data.text_files import Text
@@ -28,4 +28,4 @@ class Shakespeare(KnownSet, Text):
 
     def read(self) -> tuple[Dataset, Report]:
         """Read the plays and cut them up by speaker."""
-        return compared("shakespeare", Text.load(self))
+        return with_report("shakespeare", Text.load(self))
