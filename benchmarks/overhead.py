@@ -13,10 +13,12 @@ from typing import Any
 from benchmarks.problems import one_job, problem
 from benchmarks.rows import Row, at_most, interleaved, median_ratio, shown
 from ecgr.core.recorder import Recorder
+from ecgr.core.stores import DenseStore
 from ecgr.simulation.client import train_client
 from ecgr.simulation.workspace import Workspace
 
 CASES = (("lenet", 47, 0.03), ("lenet", 185, 0.04), ("cnn", 20, 0.01))
+SMALL_BATCHES = ((4, 47), (4, 185), (4, 470), (16, 47), (16, 185))
 INSIDE = ("__enter__", "_before_step", "_after_step", "__exit__", "regulated")
 
 
@@ -73,3 +75,26 @@ def rows(quick: bool) -> Iterator[Row]:
         where = f"{model}, T = {T}"
         yield at_most(f"overhead: recording and regulation, share of the round, {where}", median(shares), limit)
         yield shown(f"overhead: whole rounds, ecgr / none, {where}", median_ratio(with_it, without))
+    yield from small_batches(quick)
+
+
+def small_batches(quick: bool) -> Iterator[Row]:
+    """Against a client's own steps, which small batches make cheap, as those of the study are.
+
+    No bounds: a matrix of inner products takes T² d multiply-adds at the speed of the processor's matrix products, and
+    with T = 470 that alone is more than a tenth of the steps.
+    """
+    for batch, T in SMALL_BATCHES[:1] if quick else SMALL_BATCHES:
+        space = Workspace(problem("lenet", samples=batch * T, batch_size=batch))
+        job = one_job(space.problem)
+        train_client(job, space)
+        shares, products = [], []
+        for _ in range(5):
+            with stopwatch() as spent, stopwatch(DenseStore, ("gram",)) as inner:
+                began = time.process_time()
+                train_client(job, space)
+                steps = time.process_time() - began - sum(spent)
+            shares.append(sum(spent) / steps)
+            products.append(sum(inner) / steps)
+        name = f"overhead: recording and regulation, share of the steps, lenet, batches of {batch}, T = {T}"
+        yield shown(name, median(shares), f"{median(products):.3f} of it for the inner products")

@@ -1,5 +1,7 @@
 """The recorder sees exactly what any optimiser does to any model, and leaves no trace."""
 
+import gc
+import weakref
 from collections.abc import Callable, Iterable
 
 import pytest
@@ -412,3 +414,20 @@ def test_a_learning_rate_scheduler_and_gradient_clipping_do_not_add_steps() -> N
             optimizer.step()
             scheduler.step()
     assert recorder.steps == 4
+
+
+def test_a_recorder_that_nobody_holds_any_more_is_gone_at_once_and_its_steps_with_it() -> None:
+    """A ring of references would keep the steps of many clients until Python looks for rings."""
+    model = mlp()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    gc.disable()
+    try:
+        steps = ecgr.Recorder(model, optimizer, replay=lambda: None)
+        with steps:
+            train(model, optimizer)
+        steps.regulated(ecgr.ECGR())
+        gone = weakref.ref(steps)
+        del steps
+        assert gone() is None
+    finally:
+        gc.enable()

@@ -43,7 +43,7 @@ class StoreBase(ABC):
     ) -> None:
         self._size = size
         self._expected = steps or 0
-        self._replay = replay
+        self._replay = replay if self.needs_replay else None  # it holds the recorder, which would then outlive its use
         self._length = 0
         self._device = torch.device("cpu") if like is None else like.device
         self._dtype = torch.float32 if like is None else like.dtype
