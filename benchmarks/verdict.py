@@ -1,8 +1,8 @@
 """What a user waits for: from the command to the page, in seconds and in seconds of processor time, with its parts.
 
 The command is run as it is. Then one run of each method is made again in this process, with stopwatches around its
-parts, and counts for all runs of that method; those of the length curve cost what the baseline costs. Analysis and page
-are made again from the finished runs. What is left is the start of processes, records and checkpoints.
+parts, and counts for the rounds of all runs of that method, those for tuning and for the length curve too. Analysis and
+page are made again from the finished runs. What is left is the start of processes, records and checkpoints.
 """
 
 import os
@@ -75,13 +75,13 @@ def _verdict(name: str, command: list[str]) -> Iterator[Row]:
         waited = seconds(lambda: subprocess.run(whole, cwd=ROOT, env=environment(), capture_output=True, check=True))
         processor = _processor_time_of_children() - before
         material = runs_in(out)
-        runs = len(material.records) + len(material.length)
-        cost = _taken_apart(material.records, len(material.length), Path(scratch))
+        records = [RunRecord.open(path.parent) for path in sorted(out.rglob("run.json"))]  # tuning and lengths, too
+        cost = _taken_apart(records, Path(scratch))
         answers: list[Any] = []
         analysis = _processor_time(lambda: answers.append(conclude(material, design_of(material, None, ()))))
         page = _processor_time(lambda: answers[0].write(Path(scratch) / "again", lambda _: None))
     cost = Cost(cost.training, cost.regulation, cost.evaluation, analysis, page)
-    note = f"{processor:.1f} s, {runs} runs"
+    note = f"{processor:.1f} s, {len(records)} runs"
     yield at_most(
         f"verdict: processor time / that of clients' steps, {name}", processor / cost.training, LIMITS[name], note
     )
@@ -94,24 +94,25 @@ def _verdict(name: str, command: list[str]) -> Iterator[Row]:
     yield shown(f"verdict: {words}, share of the processor time, {name}", rest / processor, f"{rest:.1f} s")
 
 
-def _taken_apart(records: Sequence[RunRecord], more: int, scratch: Path) -> Cost:
-    """What all runs cost, ``more`` of the first method's among them, by one of each method."""
-    by_method: dict[str, list[RunRecord]] = {}
+def _taken_apart(records: Sequence[RunRecord], scratch: Path) -> Cost:
+    """What all rounds of all runs cost, by those of one run of each method; a server's rule costs next to nothing."""
+    by_method: dict[tuple[str, str], list[RunRecord]] = {}
     for record in records:
-        by_method.setdefault(record.manifest["method"], []).append(record)
+        method = record.config["algorithm"]["name"], record.config["regulator"]["name"]
+        by_method.setdefault(method, []).append(record)
     training = regulation = evaluation = 0.0
     for method, own in by_method.items():
-        count, more = len(own) + more, 0  # the baseline comes first
         experiment = Experiment.from_dict(own[0].config)
         with (
             stopwatch(client, ["train_client"]) as clients,
             stopwatch() as inside,
             stopwatch(EvaluationJob, ["run"]) as evaluated,
         ):
-            runner.run(experiment, scratch / method, engine="serial")
-        training += count * (sum(clients) - sum(inside))
-        regulation += count * sum(inside)
-        evaluation += count * sum(evaluated)
+            runner.run(experiment, scratch / "-".join(method), engine="serial")
+        times = sum(len(record.rounds) for record in own) / experiment.federation.rounds
+        training += times * (sum(clients) - sum(inside))
+        regulation += times * sum(inside)
+        evaluation += times * sum(evaluated)
     return Cost(training, regulation, evaluation)
 
 

@@ -206,8 +206,8 @@ def _metrics(workspace: Workspace, trained: Trained, regulated: Regulated) -> di
     if trained.recorder is not None and regulated.regulation is not None:
         memory = STORES[trained.recorder.store].room(workspace.spec.size, trained.steps).memory
         metrics |= {**regulated.regulation.metrics, "steps_memory": memory, "regulation_seconds": regulated.seconds}
-    momentum = buffers_momentum(workspace.model)
-    if workspace.experiment.run.diagnostics and momentum is not None:
+    diagnosed = workspace.experiment.run.diagnostics
+    if diagnosed and (momentum := buffers_momentum(workspace.model)) is not None:
         coefficients = workspace.buffers.coefficients(regulated.regulation, trained.steps)
         metrics["forgotten"] = forgotten(coefficients, momentum)
     if trained.exact is not None and regulated.regulation is not None:
