@@ -29,8 +29,8 @@ from ecgr.simulation.evaluation import EvaluationJob
 ROUNDS = 5
 DEMO = "ecgr demo"
 MNIST = f"study/bases/mnist, {ROUNDS} rounds"
-LIMITS = {DEMO: 2.0, MNIST: 1.5}
-"""Of all processor time over that inside clients' own steps."""
+LIMITS = {DEMO: 1.95, MNIST: 1.62}
+"""Of all processor time over that inside clients' own steps, with ten seeds: the start weighs more with fewer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +59,15 @@ PARTS = {
 
 def rows(quick: bool) -> Iterator[Row]:
     seeds = "2" if quick else "10"
-    yield from _verdict(DEMO, ["demo", "--seeds", seeds])
+    yield from _verdict(DEMO, ["demo", "--seeds", seeds], quick)
     if "ECGR_DATA" not in os.environ:
         yield skipped(f"verdict: {MNIST}", "ECGR_DATA does not name a folder with MNIST")
         return
     command = ["compare", "study/bases/mnist", "--methods", "fedavg,fedavg+ecgr", "--no-length", "--seeds", seeds]
-    yield from _verdict(MNIST, [*command, "--set", f"federation.rounds={ROUNDS}"])
+    yield from _verdict(MNIST, [*command, "--set", f"federation.rounds={ROUNDS}"], quick)
 
 
-def _verdict(name: str, command: list[str]) -> Iterator[Row]:
+def _verdict(name: str, command: list[str], quick: bool) -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch) / "answer"
         whole = [sys.executable, "-m", "ecgr", *command, "--workers", "2", "--out", str(out)]
@@ -82,9 +82,8 @@ def _verdict(name: str, command: list[str]) -> Iterator[Row]:
         page = _processor_time(lambda: answers[0].write(Path(scratch) / "again", lambda _: None))
     cost = Cost(cost.training, cost.regulation, cost.evaluation, analysis, page)
     note = f"{processor:.1f} s, {len(records)} runs"
-    yield at_most(
-        f"verdict: processor time / that of clients' steps, {name}", processor / cost.training, LIMITS[name], note
-    )
+    claim, ratio = f"verdict: processor time / that of clients' steps, {name}", processor / cost.training
+    yield shown(claim, ratio, note) if quick else at_most(claim, ratio, LIMITS[name], note)
     yield shown(f"verdict: seconds from command to page, {name}", waited, "by the clock; two workers")
     for part, words in PARTS.items():
         spent = getattr(cost, part)
