@@ -10,7 +10,7 @@ import pytest
 
 from ecgr.analysis.comparison import compare
 from ecgr.analysis.metrics import RunSummary
-from ecgr.analysis.pairs import Pair
+from ecgr.analysis.pairs import HEADLINE_PAIRS, Pair
 from ecgr.cli.app import run_command_line
 from ecgr.cli.next_steps import MOST_SEEDS, next_step, open_page
 
@@ -39,9 +39,10 @@ def test_more_seeds_come_as_the_command_that_was_given() -> None:
 
 
 def test_too_few_seeds_are_never_asked_for_again() -> None:
-    few = pair_of([0.2, 0.21, 0.2, 0.19, 0.2])
-    assert few.verdict == "too few seeds"
-    assert int(next_step([few], COMMAND).rsplit(" ", 1)[1]) > len(few.seeds)
+    for gains in ([0.2, 0.21, 0.2, 0.19, 0.2], [0.01]):
+        few = pair_of(gains)
+        assert few.verdict == "too few seeds"
+        assert int(next_step([few, OPEN], COMMAND).rsplit(" ", 1)[1]) == HEADLINE_PAIRS
 
 
 def test_a_difference_that_no_number_of_seeds_would_show_is_left() -> None:

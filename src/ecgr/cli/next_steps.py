@@ -26,9 +26,16 @@ Every command: ecgr --help"""
 
 def next_step(pairs: Sequence["Pair"], arguments: Sequence[str]) -> str:
     """The command that decides what is open, from the command's own arguments; empty where nothing is."""
+    from ecgr.analysis.pairs import HEADLINE_PAIRS  # numpy and more, which the welcome does without
+    from ecgr.analysis.power import least_seeds
+
     undecided = [pair for pair in pairs if pair.verdict in ("too few seeds", "not decided")]
     if not undecided:
         return ""
+    few = max((least_seeds(pair.family) for pair in undecided if pair.verdict == "too few seeds"), default=0)
+    if few:
+        command = shlex.join(["ecgr", *with_option(arguments, "--seeds", str(max(few, HEADLINE_PAIRS)))])
+        return f"Next: enough seeds to decide, and finished runs are kept: {command}"
     needed = {pair.method: pair.seeds_needed for pair in undecided if pair.seeds_needed is not None}
     within = {method: seeds for method, seeds in needed.items() if seeds <= MOST_SEEDS}
     if not within:
