@@ -15,7 +15,7 @@ def probe(clients: int, samples: int, rounds: int, participants: int) -> dict[st
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    many, rounds = (500, 30) if quick else (2000, 80)
+    many, rounds = (500, 30) if quick else (2000, 40)
     samples = many * SAMPLES_EACH
     large = probe(many, samples, rounds, PARTICIPANTS)
     small = probe(PARTICIPANTS, samples, 1, PARTICIPANTS)
