@@ -90,7 +90,7 @@ def test_an_unknown_engine_is_refused_with_those_there_are(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_engines_give_the_same_bytes(tmp_path: Path) -> None:
-    few = {"federation.rounds": 1, "partition.clients": 3}
+    few = {"federation.rounds": 1, "partition.clients": 3, "data.fraction": 0.2}
     answers = [
         ecgr.compare("quickstart", seeds=2, settings=few, engine=engine, workers=2, out=tmp_path / engine)
         for engine in ("serial", "pool")

@@ -57,6 +57,9 @@ def test_compare_ends_with_the_paired_table_and_redoes_only_what_is_missing(tmp_
 SWEEP = """
 base = "quickstart"
 
+[data]
+fraction = 0.2
+
 [federation]
 rounds = 2
 
