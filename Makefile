@@ -27,7 +27,7 @@ $(LIGHT): pyproject.toml constraints.txt
 demo: $(LIGHT)  ## which method helps on a small real problem, and why? an answer, a picture, a page; under a minute
 	@$(BIN)/ecgr demo
 
-quick: $(STAMP)  ## what a contributor runs after every change: no slow test; under a minute on two free cores
+quick: $(STAMP)  ## what a contributor runs after every change: no slow test; about a minute of two cores
 	@$(BIN)/pytest --quick --quiet --numprocesses 2 --dist worksteal tests
 
 test: $(STAMP)  ## the whole suite
