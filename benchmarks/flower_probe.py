@@ -34,7 +34,7 @@ from ecgr.tasks.models import lenet
 SETTINGS = {"batch": 128, "lr": 0.001, "momentum": 0.9}
 TEST_SHARE = 5
 ROUNDS = 1
-"""Of a quarter of a minute and more each with Flower: two say no more than one."""
+"""Of a quarter of a minute and more each with Flower, so that the suite fits its quarter of an hour."""
 TWO_AT_A_TIME = {"client_resources": {"num_cpus": 1, "num_gpus": 0.0}, "init_args": {"num_cpus": 2}}
 BACKENDS: dict[str, Any] = {"quickstart": None, "tuned": TWO_AT_A_TIME}
 

@@ -30,7 +30,10 @@ ROUNDS = 5
 DEMO = "ecgr demo"
 MNIST = f"study/bases/mnist, {ROUNDS} rounds"
 LIMITS = {DEMO: 1.95, MNIST: 1.62}
-"""Of all processor time over that inside clients' own steps, with ten seeds: the start weighs more with fewer."""
+"""Of all processor time over that inside clients' own steps, with ten seeds: the start weighs more with fewer.
+
+Reckoned from a run with two seeds, not from a spread.
+"""
 
 
 @dataclass(frozen=True, slots=True)
