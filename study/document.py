@@ -110,7 +110,7 @@ def instead(study: Study) -> list[str]:
         f"{by_cause(pair)} on {board.title}"
         for board in study.boards
         for pair in best_first(board.comparison.pairs)
-        if pair.verdict == "better" and pair.cause in ("direction", "both")
+        if pair.verdict == "better" and pair.cause in ("direction", "both") and not methods_page.is_small(pair)
     ]
     if not told:
         return []

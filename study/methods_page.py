@@ -13,7 +13,7 @@ from ecgr.report.sentences import answer, best_first
 from study.boards import Board
 from study.problems import LEADERBOARD, METHODS, PROBLEMS, TITLES
 
-BASELINE = "fedavg"
+BASELINE, ECGR = "fedavg", "fedavg+ecgr"
 SERVER_RATES = ("fedavg/average(lr=1.5)", "fedavg/average(lr=2)")
 CAUSES = {"direction": "direction", "step length": "step length", "both": "direction and step length"}
 HOW = (
@@ -59,8 +59,16 @@ def headline(board: Board) -> str:
         if any(pair.verdict == verdict for pair in pairs)
     ]
     told = told or ["nothing was shown to be better or worse"]
-    own = [f"ECGR {_gained(pair)}, {pair.verdict}" for pair in pairs if pair.method == "fedavg+ecgr"]
-    return f"{board.title}, against a tuned FedAvg: {'; '.join([*told, *own])}."
+    decided = [pair for pair in pairs if pair.verdict in ("better", "worse")]
+    own = [f"ECGR {_gained(pair)}, {pair.verdict}" for pair in pairs if pair.method == ECGR and pair not in decided]
+    count = sum(map(is_small, decided))
+    small = [f"{count} of these {len(decided)} differences are too small to matter"] if count else []
+    return f"{board.title}, against a tuned FedAvg: {'; '.join([*told, *own, *small])}."
+
+
+def is_small(pair: Pair) -> bool:
+    """Whether a difference is below what would matter."""
+    return pair.margin is not None and abs(pair.primary.mean or 0.0) < pair.margin
 
 
 def _gained(pair: Pair) -> str:
@@ -145,7 +153,12 @@ def _section(board: Board) -> Iterator[str]:
     """One problem: what was run, what was tuned, and every method."""
     yield from (f"## {board.title}", "", "```", board.command, "```", "")
     yield f"Commit {', '.join(commit[:7] for commit in board.commits)}. {_tuned(board.tuning)}"
-    if remarks := [*_edges(board.tuning), *_server_rate(board.tuning), *_rising(board.comparison.pairs)]:
+    if remarks := [
+        *_edges(board.tuning),
+        *_server_rate(board.tuning),
+        *_rising(board.comparison.pairs),
+        *_small(board),
+    ]:
         yield from ("", " ".join(remarks))
     yield ""
     metric = board.comparison.pairs[0].metric
@@ -219,6 +232,15 @@ def _rising(pairs: Sequence[Pair]) -> Iterator[str]:
     names = dict.fromkeys(name for pair in pairs for name in pair.rising)
     if names:
         yield f"Still getting better at the end, so not converged: {', '.join(f'`{name}`' for name in names)}."
+
+
+def _small(board: Board) -> Iterator[str]:
+    """Differences that are shown and too small to matter."""
+    decided = [pair for pair in board.comparison.pairs if pair.verdict in ("better", "worse")]
+    small = [pair for pair in decided if is_small(pair)]
+    if small:
+        names, margin = ", ".join(f"`{pair.method}`" for pair in small), small[0].metric.amount(small[0].margin or 0.0)
+        yield f"Shown, and yet smaller than what would matter ({margin}): {names}."
 
 
 def _absent(boards: Sequence[Board]) -> Iterator[str]:
