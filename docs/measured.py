@@ -144,11 +144,12 @@ def in_short() -> str:
         f" {HELPS.get(tuned['verdict'], UNSHOWN)}: {points(tuned)}.\n"
         f"- **Why it seemed to.** Where nothing is tuned, on reduced MNIST, ECGR gave {points(paper)}. But plain steps"
         f" made 5 % longer gave {points(longer)}, and ECGR held to the length of plain steps {points(matched)}:"
-        " at equal length no gain is left. Each upload keeps its length, but regulated uploads agree more, so that their"
-        " average is longer.\n"
+        " at equal length no gain is left. Each upload keeps its length, but regulated uploads agree more, so that"
+        " their average is longer.\n"
         "- **What does help** under strong label skew: `drift_correction` (each client takes off its own drift, as in"
         " SCAFFOLD but damped, and the server looks ahead) is better than a tuned FedAvg on"
-        f" {len(better)} of the {len(drift)} image problems that it was tried on, with ten seeds each: {named}.{hospitals}\n"
+        f" {len(better)} of the {len(drift)} image problems that it was tried on, with ten seeds each: {named}."
+        f"{hospitals}\n"
     )
 
 
