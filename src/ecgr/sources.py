@@ -9,7 +9,7 @@ from typing import Any
 NOTED = "__ecgr_source__"
 
 
-def qualified(kind: Any) -> str:
+def qualified_name(kind: Any) -> str:
     """Where a class or function is defined, in characters that a file's name may have."""
     return f"{getattr(kind, '__module__', None)}.{kind.__qualname__}".replace("<locals>.", "").replace(
         "<lambda>", "lambda"

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from ecgr.algorithms import Algorithm, Contribution, Plan, Population, Trace, compose
 from ecgr.core.geometry import Geometry, Regulation
 from ecgr.experiment.config import load
-from ecgr.experiment.objects import completed
+from ecgr.experiment.objects import complete
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.portable import pack, unpack
 from ecgr.simulation.prepare import prepare
@@ -103,7 +103,7 @@ def check_algorithm(algorithm: Any) -> None:
     """
     entry = _made(algorithm)
     _check_travels(entry)
-    whole = compose(completed(entry))
+    whole = compose(complete(entry))
     _check_states(whole)
     _check_nothing_done(whole)
     for regulator in ("none", "ecgr"):

@@ -35,7 +35,7 @@ class Composed:
 
     def init_server(self, params: Tensor) -> State:
         """Both states, under names that cannot meet."""
-        return {**self.correction.init_server(params), **_prefixed(self.rule.init(params))}
+        return {**self.correction.init_server(params), **_prefix(self.rule.init(params))}
 
     def init_client(self, params: Tensor) -> State:
         """The correction's."""
@@ -75,7 +75,7 @@ class Composed:
         """The correction makes one update of the uploads, the rule a step of the update."""
         combined, own = self.correction.combine(_own(server), results, population, lr)
         params, state = self.rule.step(params, combined, _of_rule(server), lr)
-        return params, {**own, **_prefixed(state)}
+        return params, {**own, **_prefix(state)}
 
 
 def compose(entry: Entry, rule: ServerRule | None = None) -> Algorithm:
@@ -108,5 +108,5 @@ def _of_rule(server: State) -> State:
     return {name.removeprefix(RULE): tensor for name, tensor in server.items() if name.startswith(RULE)}
 
 
-def _prefixed(state: State) -> State:
+def _prefix(state: State) -> State:
     return {f"{RULE}{name}": tensor for name, tensor in state.items()}

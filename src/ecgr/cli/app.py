@@ -72,15 +72,15 @@ def run_command_line() -> int:
     except (Exception, KeyboardInterrupt) as error:
         if debug:
             traceback.print_exc()
-        lines, code = _explained(error)
+        lines, code = _explain(error)
         complain(*lines)
     else:
         if code == Interrupted.exit_code:  # typer makes an exit code of it before anybody can say anything
-            complain(*_explained(KeyboardInterrupt())[0])
+            complain(*_explain(KeyboardInterrupt())[0])
     return code if isinstance(code, int) else 0
 
 
-def _explained(error: BaseException) -> tuple[list[str], int]:
+def _explain(error: BaseException) -> tuple[list[str], int]:
     """What to say about an error, and the exit code."""
     if was_interrupted(error) and not isinstance(error, Interrupted):
         return [f"interrupted; what was written stays; again: {this_command()}"], Interrupted.exit_code

@@ -57,7 +57,7 @@ def local_command(
 ) -> None:
     """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
     folders = [] if sites is None else _folders(sites, clients)
-    chosen = _chosen(experiment, len(folders) or (DEFAULT_CLIENTS if clients is None else clients), settings)
+    chosen = _choose(experiment, len(folders) or (DEFAULT_CLIENTS if clients is None else clients), settings)
     from ecgr.flower.apps.server import refuse_simulator_only
     from ecgr.flower.deploy.check import check_site, places
     from ecgr.flower.deploy.layout import data_places
@@ -157,7 +157,7 @@ def init_command(
 ) -> None:
     """Write the files and the exact commands for a federation of several machines."""
     count = DEFAULT_CLIENTS if clients is None else clients
-    chosen = _chosen(experiment, count, settings)
+    chosen = _choose(experiment, count, settings)
     from ecgr.flower.apps.server import refuse_simulator_only
     from ecgr.flower.deploy.init import Deployment, write_deployment
 
@@ -169,7 +169,7 @@ def init_command(
     say(f"All of this is in {out_dir}")
 
 
-def _chosen(experiment: str, clients: int, settings: list[str] | None) -> Experiment:
+def _choose(experiment: str, clients: int, settings: list[str] | None) -> Experiment:
     changes = overrides(settings)
     if changes.get("partition.clients", clients) != clients:
         raise ConfigError(f"--clients: {clients} sites, but partition.clients is set to {changes['partition.clients']}")

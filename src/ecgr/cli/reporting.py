@@ -28,7 +28,7 @@ def report_command(
     """Write one self-contained HTML page about finished and unfinished runs."""
     from ecgr.report.page.html import write_report
 
-    path = write_report(*_compared(directories, treatment), output or _beside(directories, "report.html"))
+    path = write_report(*_compare(directories, treatment), output or _beside(directories, "report.html"))
     say(str(path))
     if open_it:
         open_page(path)
@@ -48,11 +48,11 @@ def figures_command(
     from ecgr.report.figures.write import write_figures
 
     directory = output or _beside(directories, "figures")
-    written = write_figures(*_compared(directories, treatment), directory, everything=everything)
+    written = write_figures(*_compare(directories, treatment), directory, everything=everything)
     say(f"{len(written)} files; {directory}")
 
 
-def _compared(directories: Sequence[Path], treatment: Sequence[str] | None) -> "tuple[list[Run], Comparison]":
+def _compare(directories: Sequence[Path], treatment: Sequence[str] | None) -> "tuple[list[Run], Comparison]":
     """The runs there, and the comparison of those that are finished."""
     from ecgr.analysis.arms import compare_finished, read_runs
     from ecgr.analysis.material import design_of, runs_in

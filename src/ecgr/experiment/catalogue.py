@@ -98,8 +98,8 @@ def cost_of(method: Method) -> Cost:
     Cost(up=1, up_regulated=1, down=1, client=0, server=0, server_per_client=0, forward=1, backward=1)
     """
     algorithm = compose(method.algorithm, method.server)
-    two, three = (_played(algorithm, clients, regulated=False) for clients in (2, 3))
-    regulated = _played(algorithm, 2, regulated=True)
+    two, three = (_play(algorithm, clients, regulated=False) for clients in (2, 3))
+    regulated = _play(algorithm, 2, regulated=True)
     per_client = three.server - two.server
     return Cost(
         up=(regulated if not isinstance(method.regulator, Plain) else two).up,
@@ -120,7 +120,7 @@ class _Round:
     server: int
 
 
-def _played(algorithm: Algorithm, clients: int, *, regulated: bool) -> _Round:
+def _play(algorithm: Algorithm, clients: int, *, regulated: bool) -> _Round:
     """The second round of so many clients: in the first, some methods have nothing to send yet."""
     params, plan = torch.zeros(SIZE), Plan(steps=2, lr=0.1, momentum=0.9)
     server, states = algorithm.init_server(params), [algorithm.init_client(params)] * clients

@@ -20,16 +20,16 @@ from ecgr.experiment.choices import SECTIONS, override, problems
 from ecgr.experiment.combinations import combination_problems
 from ecgr.experiment.objects import (
     OwnModel,
-    completed,
+    complete,
     description,
     own_description,
     plain_fields,
-    undressed,
+    undress,
 )
 from ecgr.experiment.optimizers import OptimizerFactory
 from ecgr.experiment.presets import as_name, read_file
 from ecgr.experiment.schedules import Schedule
-from ecgr.experiment.schema import parameters_of, validated
+from ecgr.experiment.schema import parameters_of, validate
 from ecgr.experiment.sections import (
     DataSettings,
     FederationSettings,
@@ -96,10 +96,10 @@ class Experiment:
             source=source,
             data=settings("data"),
             partitioner=component("partition"),
-            partition=_counted(settings("partition"), component("partition")),
+            partition=_count(settings("partition"), component("partition")),
             model=_model(source, raw.get("model", {})),
             loss=None if loss is None else as_loss(loss),
-            correction=completed(component("algorithm")),
+            correction=complete(component("algorithm")),
             server=component("server"),
             regulator=component("regulator"),
             optimizer=component("optimizer"),
@@ -145,7 +145,7 @@ class Experiment:
         """The whole config as `from_dict` takes it: as `to_dict`, with objects that are in no table as they are."""
         raw = self.to_dict()
         for section, table, part in self._parts():
-            if table.name_of(undressed(part)) is None:
+            if table.name_of(undress(part)) is None:
                 described, kept = own_description(part), raw[section]
                 raw[section] = {k: v for k, v in kept.items() if k not in described} | {"name": part}
         if isinstance(self.source, Task):
@@ -188,7 +188,7 @@ class Experiment:
         return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 
 
-def _counted(settings: PartitionSettings, partitioner: Partitioner) -> PartitionSettings:
+def _count(settings: PartitionSettings, partitioner: Partitioner) -> PartitionSettings:
     """With a number of clients wherever neither the data's groups nor a file give one."""
     if settings.clients is not None or settings.file is not None or isinstance(partitioner, GroupPartitioner):
         return settings
@@ -201,7 +201,7 @@ def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice | OwnModel:
     given = {name: value for name, value in values.items() if name != "name"}
     if not isinstance(chosen, str):
         return OwnModel.of(partial(chosen, **given) if given else chosen)
-    return ModelChoice(name=chosen, parameters=validated(MODELS[chosen], given))
+    return ModelChoice(name=chosen, parameters=validate(MODELS[chosen], given))
 
 
 def _source_description(source: Any) -> dict[str, Any]:

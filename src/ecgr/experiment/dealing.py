@@ -5,7 +5,7 @@ from pathlib import Path
 from ecgr.errors import ConfigError
 from ecgr.experiment.config import Experiment
 from ecgr.streams import stream
-from ecgr.tasks.data import Dataset, hold_out, stratified
+from ecgr.tasks.data import Dataset, hold_out, stratify
 from ecgr.tasks.partitioners import Partition, deal_out, load_partition, top_up
 from ecgr.tasks.partitioners.partition import GroupPartitioner, without_small
 
@@ -16,7 +16,7 @@ def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
     With ``data.validation``, that share of the training samples takes the place of the test samples.
     """
     settings, seed = experiment.data, experiment.run.seed
-    chosen = stratified(dataset, settings.fraction, stream(seed, "fraction"), settings.test_fraction)
+    chosen = stratify(dataset, settings.fraction, stream(seed, "fraction"), settings.test_fraction)
     return hold_out(chosen, settings.validation, stream(seed, "validation")) if settings.validation else chosen
 
 

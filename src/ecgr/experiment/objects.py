@@ -15,27 +15,27 @@ from typing import Any, cast
 from ecgr.algorithms import Defaults, Entry
 from ecgr.component import Module
 from ecgr.errors import ConfigError
-from ecgr.sources import qualified, source_hash
+from ecgr.sources import qualified_name, source_hash
 from ecgr.tables import Table
 
 
 def description(table: Table[Any], part: Any) -> dict[str, Any]:
     """How a record and a config name a part of an experiment: an entry of a table, or somebody's own."""
-    part = undressed(part)
+    part = undress(part)
     name = table.name_of(part)
     return {"name": name, **plain_fields(part)} if name is not None else own_description(part)
 
 
-def undressed(part: Any) -> Any:
+def undress(part: Any) -> Any:
     """Somebody's own object without what was put around it to fit."""
     return getattr(part, "function", getattr(part, "inner", part))
 
 
 def own_description(part: Any) -> dict[str, Any]:
     """Class, fields and a hash of the source of an object that is in no table."""
-    part = undressed(part)
+    part = undress(part)
     kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
-    return {"name": qualified(kind), **plain_fields(part), "source_sha256": source_hash(kind)}
+    return {"name": qualified_name(kind), **plain_fields(part), "source_sha256": source_hash(kind)}
 
 
 def plain_fields(part: Any) -> dict[str, Any]:
@@ -56,12 +56,12 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(item) for item in value]
     if is_dataclass(value) and not isinstance(value, type):
-        return {"name": qualified(type(value)), **plain_fields(value)}
+        return {"name": qualified_name(type(value)), **plain_fields(value)}
     if hasattr(value, "__array__"):
         import numpy as np  # only for arrays
 
         return sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-    return qualified(value) if hasattr(value, "__qualname__") else repr(value)
+    return qualified_name(value) if hasattr(value, "__qualname__") else repr(value)
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ class OwnModel:
             kind, digest = type(given), sha256()
             for name, tensor in given.state_dict().items():
                 digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
-            return cls(given, {"name": qualified(kind), "weights_sha256": digest.hexdigest()})
+            return cls(given, {"name": qualified_name(kind), "weights_sha256": digest.hexdigest()})
         return cls(given, own_description(given))
 
     def build(self, shape: Mapping[str, int]) -> Module:
@@ -128,7 +128,7 @@ class Completed:
 DEFAULTS = Defaults()
 
 
-def completed(algorithm: Any) -> Entry:
+def complete(algorithm: Any) -> Entry:
     """An algorithm with all that the training loop asks of one."""
     wanted = [name for name in vars(Defaults) if not name.startswith("_")]
     whole = hasattr(algorithm, "parts") or all(hasattr(algorithm, name) for name in wanted)

@@ -64,7 +64,7 @@ def _signature(component: Callable[..., Any]) -> Signature:
         return bare.replace(parameters=unannotated)
 
 
-def validated(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+def validate(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """All of a component's parameters, given or default, in their declared types: 1 becomes 1.0 where it is a float."""
     return _model_of(component)(**values).model_dump()
 
@@ -74,7 +74,7 @@ def problems_with(path: str, component: Callable[..., Any], values: Mapping[str,
     fields = parameters_of(component)
     known = {name: value for name, value in values.items() if name in fields}
     try:
-        validated(component, known)
+        validate(component, known)
     except ValidationError as error:
         wrong = dict.fromkeys(str(detail["loc"][0]) for detail in error.errors())
         return [_problem(f"{path}.{name}", known.get(name), fields[name]) for name in wrong]

@@ -29,7 +29,7 @@ def task_or_name(text: str) -> str | Task | Experiment:
         names = [own for own, value in vars(module).items() if isinstance(value, (Task, Experiment))]
         raise ConfigError(unknown(str(path), name, names, kind="task"))
     value = getattr(module, name)
-    made = value if isinstance(value, (Task, Experiment)) else _called(path, name, value)
+    made = value if isinstance(value, (Task, Experiment)) else _call(path, name, value)
     if not isinstance(made, (Task, Experiment)):
         raise ConfigError(f"{path}: {name} is a {type(made).__name__}; give an ecgr.Task, or a function that makes one")
     return made
@@ -59,7 +59,7 @@ def _run(path: Path) -> ModuleType:
     return module
 
 
-def _called(path: Path, name: str, make: Any) -> Any:
+def _call(path: Path, name: str, make: Any) -> Any:
     if not callable(make):
         return make
     try:

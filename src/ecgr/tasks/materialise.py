@@ -42,7 +42,7 @@ def materialise(where: str, dataset: Any, most_bytes: int | None = None) -> Samp
     first, target = _item(where, dataset, 0)
     parts = _leaves("inputs", first)
     needed = count * sum(array.nbytes for _, array in parts)
-    make = np.empty if needed <= (_half_of_memory() if most_bytes is None else most_bytes) else _mapped
+    make = np.empty if needed <= (_half_of_memory() if most_bytes is None else most_bytes) else _map
     rows = {name: make((count, *array.shape), array.dtype) for name, array in parts}
     targets = np.empty((count, *target.shape), target.dtype)
     for index in range(count):
@@ -90,7 +90,7 @@ def _half_of_memory() -> int:
     return free_memory() // 2
 
 
-def _mapped(shape: tuple[int, ...], dtype: Any) -> Array:
+def _map(shape: tuple[int, ...], dtype: Any) -> Array:
     """An array in a file of its own, which goes when this process ends."""
     folder = Path(tempfile.mkdtemp(prefix="ecgr-samples-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)

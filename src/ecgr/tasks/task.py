@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from ecgr.errors import ConfigError, DataError
-from ecgr.sources import qualified, source_hash
+from ecgr.sources import qualified_name, source_hash
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.losses import as_loss
 from ecgr.tasks.materialise import is_map_style, materialise
@@ -134,7 +134,7 @@ def _said(part: Any) -> tuple[Any, ...]:
     own = getattr(part, "function", part)
     kind = own if isroutine(own) else type(own)
     fields = repr(part) if own is part and is_dataclass(part) else getattr(part, "name", "")
-    return qualified(kind), None if kind.__module__.startswith("ecgr.") else source_hash(kind), fields
+    return qualified_name(kind), None if kind.__module__.startswith("ecgr.") else source_hash(kind), fields
 
 
 def _shape(train: Samples) -> dict[str, int]:

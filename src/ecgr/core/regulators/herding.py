@@ -50,7 +50,7 @@ class SafeECGR:
     def __call__(self, geometry: Geometry) -> Regulation:
         """Weigh the steps."""
         kept = herd(geometry.gram, count=share(geometry.steps, self.keep))
-        beta = min(1.0, max(self.beta, _covered(geometry, kept)))
+        beta = min(1.0, max(self.beta, _cover(geometry, kept)))
         return damp(geometry, kept, beta).with_metrics(beta=beta)
 
 
@@ -112,7 +112,7 @@ def _shortest_sums(lengths: NDArray[Any], row: Callable[[int], NDArray[Any]], co
     return kept
 
 
-def _covered(geometry: Geometry, kept: list[int]) -> float:
+def _cover(geometry: Geometry, kept: list[int]) -> float:
     """|a|^2 / |b|^2 with a the sum of the kept steps and b that of the others; 1 where b is nothing."""
     chosen = weigh(geometry.steps, kept, 0.0)
     rest = squared_length(geometry.gram, 1.0 - chosen)

@@ -33,7 +33,7 @@ def dealt(experiment: Experiment, fleet: Fleet, device: str) -> Opened:
     return Opened(problem, dataset.provenance, replace(fleet, enrolled=sizes))
 
 
-def enrolled(experiment: Experiment, fleet: Fleet, guard: Guard, test: str | Path | None) -> Opened:
+def enrol(experiment: Experiment, fleet: Fleet, guard: Guard, test: str | Path | None) -> Opened:
     """Samples that sites hold and keep: the server waits for all of them, and takes their word for how many."""
     clients = experiment.partition.clients
     if clients is None:

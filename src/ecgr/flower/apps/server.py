@@ -19,7 +19,7 @@ from ecgr.experiment.config import Experiment, load
 from ecgr.files import write_atomically
 from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Clock, Fleet, WallClock
-from ecgr.flower.apps.opening import Opened, dealt, enrolled
+from ecgr.flower.apps.opening import Opened, dealt, enrol
 from ecgr.flower.guard.guard import Guard
 from ecgr.runs.record import to_json
 from ecgr.runs.runner import play
@@ -64,7 +64,7 @@ def server_app(
             chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
             refuse_simulator_only(chosen)
             fleet = Fleet(grid, {}, keys or {}, clock or WallClock())
-            opened = enrolled(chosen, fleet, guard or Guard(), test) if local_data else dealt(chosen, fleet, device)
+            opened = enrol(chosen, fleet, guard or Guard(), test) if local_data else dealt(chosen, fleet, device)
             _serve(opened, context, Path(out), guard or Guard())
         except httpx.HTTPError:
             raise  # the SuperLink is gone: nothing that trying again could not mend

@@ -47,7 +47,7 @@ class Order:
 
     def to_records(self) -> RecordDict:
         """As Flower sends it."""
-        arrays = {"params": self.params, **_prefixed("buffers", self.buffers), **_prefixed("server", self.server)}
+        arrays = {"params": self.params, **_prefix("buffers", self.buffers), **_prefix("server", self.server)}
         order = ConfigRecord(
             {
                 "run": self.run,
@@ -102,7 +102,7 @@ def reply_records(order: Order, result: ClientResult, *, state_lost: bool) -> Re
 
 def reply_tensors(payload: State, buffers: State) -> dict[str, Tensor]:
     """The tensors of a reply by their names on the wire."""
-    return {**_prefixed("payload", payload), **_prefixed("buffers", buffers)}
+    return {**_prefix("payload", payload), **_prefix("buffers", buffers)}
 
 
 def split_reply(tensors: Mapping[str, Tensor]) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
@@ -120,7 +120,7 @@ def _tensor(array: Array) -> Tensor:
     return torch.from_numpy(np.array(array.numpy()))
 
 
-def _prefixed(prefix: str, state: State) -> dict[str, Tensor]:
+def _prefix(prefix: str, state: State) -> dict[str, Tensor]:
     return {f"{prefix}/{name}": tensor for name, tensor in state.items()}
 
 

@@ -83,7 +83,7 @@ class Guard:
             if not far:
                 used.append(result)
             elif self.outliers == "clip" and far.keys() <= result.contribution.payload.keys():
-                used.append(_clipped(result, {name: limits[name] / norm for name, norm in far.items()}))
+                used.append(_clip(result, {name: limits[name] / norm for name, norm in far.items()}))
             else:
                 name, norm = next(iter(far.items()))
                 reason = f"norm: {name} has norm {norm:.3g}, allowed {limits[name]:.3g} (median {references[name]:.3g})"
@@ -118,7 +118,7 @@ def _norm(tensors: Sequence[Tensor]) -> float:
     return float(np.sqrt(sum(float(np.square(t.numpy(), dtype=np.float64).sum()) for t in tensors)))
 
 
-def _clipped(result: ClientResult, factors: Mapping[str, float]) -> ClientResult:
+def _clip(result: ClientResult, factors: Mapping[str, float]) -> ClientResult:
     payload = {name: t * factors.get(name, 1.0) for name, t in result.contribution.payload.items()}
     contribution = replace(result.contribution, payload=payload)
     return replace(result, contribution=contribution, metrics={**result.metrics, "clipped": min(factors.values())})

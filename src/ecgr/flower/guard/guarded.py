@@ -18,7 +18,7 @@ from torch import Tensor
 from ecgr.algorithms import Contribution
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower.guard.guard import Guard
-from ecgr.flower.guard.inspection import Refusal, described, read_array
+from ecgr.flower.guard.inspection import Refusal, describe, read_array
 from ecgr.simulation.client import ClientResult, nonfinite
 
 log = logging.getLogger("ecgr.flower")
@@ -106,7 +106,7 @@ class Guarded(Strategy):
         if node not in self._asked:
             raise Refusal("unsampled: this node was not asked in this round")
         if reply.has_error():
-            raise Refusal(described(reply.error.code, reply.error.reason))
+            raise Refusal(describe(reply.error.code, reply.error.reason))
         if (reply.metadata.run_id, reply.metadata.group_id) != self._asked[node]:
             raise Refusal("round: the reply is for another run or round")
         arrays, metrics = list(reply.content.array_records.values()), list(reply.content.metric_records.values())

@@ -131,7 +131,7 @@ def expected_tensors(asked: Asked, steps: int) -> dict[str, Tensor]:
 def _check_metadata(asked: Asked, message: Message) -> None:
     metadata = message.metadata
     if message.has_error():
-        raise Refusal(described(message.error.code, message.error.reason))
+        raise Refusal(describe(message.error.code, message.error.reason))
     if not message.has_content():
         raise Refusal("records: the reply is empty")
     if metadata.run_id != asked.flower_run:
@@ -142,7 +142,7 @@ def _check_metadata(asked: Asked, message: Message) -> None:
         raise Refusal("client: the reply names another node as its sender")
 
 
-def described(code: int, reason: str | None) -> str:
+def describe(code: int, reason: str | None) -> str:
     """An error reply, without its text: that may quote a site's data."""
     if code in FLOWER_ERRORS:
         return f"failed: {FLOWER_ERRORS[code]} (code {code})"

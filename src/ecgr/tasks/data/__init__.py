@@ -4,7 +4,7 @@ from ecgr.tables import Table
 from ecgr.tasks.data.array_files import Arrays
 from ecgr.tasks.data.cifar import Cifar10, Cifar100
 from ecgr.tasks.data.csv_files import Csv
-from ecgr.tasks.data.dataset import Dataset, DatasetSource, hold_out, image_dataset, strata, stratified
+from ecgr.tasks.data.dataset import Dataset, DatasetSource, hold_out, image_dataset, strata, stratify
 from ecgr.tasks.data.digits import Digits
 from ecgr.tasks.data.heart_disease import HeartDisease
 from ecgr.tasks.data.idx import FashionMnist, Mnist
@@ -54,5 +54,5 @@ __all__ = [
     "hold_out",
     "image_dataset",
     "strata",
-    "stratified",
+    "stratify",
 ]

@@ -88,7 +88,7 @@ def read_set(
             check_labels(path, batch_labels, classes)
             images.append(batch_images)
             labels.append(batch_labels)
-        return Samples(shrunk(_joined(images), size), np.concatenate(labels))
+        return Samples(shrunk(_join(images), size), np.concatenate(labels))
 
     train, test = split(layout.train), split((layout.test,))
     report = assess(name, OFFICIAL[name], digests, len(train), len(test))
@@ -120,7 +120,7 @@ def _folder(name: str, root: str | None) -> Path:
     return find_folder(name, [layout.folder for layout in LAYOUTS[name]], root)
 
 
-def _joined(parts: list[NDArray[np.uint8]]) -> Images:
+def _join(parts: list[NDArray[np.uint8]]) -> Images:
     """One contiguous array; a part is let go as soon as it is copied, so that no more than one is there twice."""
     images = np.empty((sum(map(len, parts)), PIXELS), dtype=np.uint8)
     start = 0

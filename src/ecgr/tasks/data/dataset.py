@@ -154,7 +154,7 @@ def strata(targets: NDArray[np.generic]) -> Labels:
     return (ranks * BINS // len(values)).astype(np.int64)
 
 
-def stratified(
+def stratify(
     dataset: Dataset, fraction: float, rng: np.random.Generator, test_fraction: float | None = None
 ) -> Dataset:
     """A share of the training and test samples with the class proportions kept, at least one sample a class.

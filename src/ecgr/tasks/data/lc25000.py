@@ -46,7 +46,7 @@ class LC25000:
 
     def folder(self) -> Path:
         """The folder that has the five classes, in their two organ folders or directly."""
-        return _located(data_root(self.root))[0]
+        return _locate(data_root(self.root))[0]
 
     def load(self) -> Dataset:
         """List, split by tile, decode (once) and map the pictures."""
@@ -67,7 +67,7 @@ class LC25000:
 
 def _split(base: Path, tiles: Tiles, share: float) -> tuple[Listing, Listing, dict[str, str]]:
     """Pictures to train on, pictures to test on, and the tile of each picture by its name, unique over the classes."""
-    folder, class_folders = _located(base)
+    folder, class_folders = _locate(base)
     train: dict[str, list[Picture]] = {}
     test: dict[str, list[Picture]] = {}
     groups: dict[str, str] = {}
@@ -140,7 +140,7 @@ def read_groups(path: Path) -> Tiles:
     return tiles
 
 
-def _located(base: Path) -> tuple[Path, Mapping[str, Path]]:
+def _locate(base: Path) -> tuple[Path, Mapping[str, Path]]:
     """The folder of the set and its five class folders."""
     for place in PLACES:
         folder = base / place
@@ -155,7 +155,7 @@ def _located(base: Path) -> tuple[Path, Mapping[str, Path]]:
 
 def _groups_file(base: Path) -> Path:
     """``groups.csv`` in the folder of the set or, if that is below the data folder, in the one above it."""
-    folder, _ = _located(base)
+    folder, _ = _locate(base)
     for place in (folder,) if folder == base else (folder, folder.parent):
         if (place / "groups.csv").is_file():
             return place / "groups.csv"

@@ -173,7 +173,7 @@ class _Array:
     def __setstate__(self, state: object) -> None:
         match state:
             case (int(), tuple() as shape, _Dtype() as kind, int() as fortran, bytes() as content):
-                self._array = _shaped(content, kind.dtype(), shape, fortran=bool(fortran))
+                self._array = _shape(content, kind.dtype(), shape, fortran=bool(fortran))
             case _:
                 raise _unusual("array", state)
 
@@ -183,7 +183,7 @@ class _Array:
         return self._array
 
 
-def _shaped(content: bytes, dtype: np.dtype[Any], shape: tuple[object, ...], *, fortran: bool) -> NDArray[Any]:
+def _shape(content: bytes, dtype: np.dtype[Any], shape: tuple[object, ...], *, fortran: bool) -> NDArray[Any]:
     sizes = [size for size in shape if type(size) is int and size >= 0]
     if len(sizes) != len(shape) or len(shape) > 4 or math.prod(sizes) * dtype.itemsize != len(content):
         raise ValueError(f"an array of shape {shortened(shape)} with {len(content):,} bytes of {dtype}")
