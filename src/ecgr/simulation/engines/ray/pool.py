@@ -23,6 +23,8 @@ from ecgr.simulation.portable import pack, pack_for_workers, unpack
 R = TypeVar("R")
 W = TypeVar("W")
 
+MOST_AT_ONCE, SHARES_LEFT = 8, 4
+"""Jobs of one call at most, and how many such calls each worker must still have before it: the last jobs go alone."""
 PATIENCE = 120.0
 """Seconds to wait for a first worker before the cluster counts as too small."""
 
@@ -45,11 +47,11 @@ class InPieces(Protocol):
 
 @dataclass(eq=False)
 class Worker:
-    """An actor and what it holds: the future of its start, then that of a job."""
+    """An actor and what it holds: the future of its start, then that of the jobs that it does in one call."""
 
     actor: Any
     future: Any
-    job: int | None = None
+    jobs: Sequence[int] = ()
     ready: bool = False
 
 
@@ -106,37 +108,51 @@ class RayPool(Generic[W]):
         delivered = 0
         while delivered < len(jobs):
             for worker in self._workers:
-                if worker.ready and worker.job is None and waiting:
-                    worker.job = waiting.pop()
-                    attempts[worker.job] += 1
-                    begun(worker.job, attempts[worker.job])
-                    worker.future = worker.actor.run.remote(pack_for_workers("job", jobs[worker.job]))
+                if worker.ready and not worker.jobs and waiting:
+                    worker.jobs = self._bundle(waiting, jobs, attempts)
+                    for index in worker.jobs:
+                        attempts[index] += 1
+                        begun(index, attempts[index])
+                    content = pack_for_workers("job", [jobs[index] for index in worker.jobs])
+                    worker.future = worker.actor.run.remote(content)
             for worker in self._answered():
-                index, worker.job = worker.job, None
-                content = self._answer(worker)
-                if index is None:
-                    continue  # it has started, or died while starting
-                if content is not None:
-                    answer, job = answer_of(content), jobs[index]
-                    answer = job.received(answer) if isinstance(job, InPieces) else answer
-                    if isinstance(answer, Rest):
-                        jobs[index], attempts[index] = answer.job, 0
+                held, worker.jobs = worker.jobs, ()  # none where it has only started, or died while starting
+                answers = self._answer(worker)
+                for index, packed in zip(held, [None] * len(held) if answers is None else answers, strict=False):
+                    if packed is not None:
+                        answer, job = answer_of(packed), jobs[index]
+                        answer = job.received(answer) if isinstance(job, InPieces) else answer
+                        if isinstance(answer, Rest):
+                            jobs[index], attempts[index] = answer.job, 0
+                            waiting.append(index)
+                        else:
+                            results[index] = answer
+                    elif attempts[index] < ATTEMPTS:
                         waiting.append(index)
                     else:
-                        results[index] = answer
-                elif attempts[index] < ATTEMPTS:
-                    waiting.append(index)
-                else:
-                    results[index] = Lost(f"the actor that held it died, {ATTEMPTS} times")
+                        results[index] = Lost(f"the actor that held it died, {ATTEMPTS} times")
             while delivered in results:
                 yield results.pop(delivered)
                 delivered += 1
+
+    def _bundle(self, waiting: list[int], jobs: Sequence[Any], attempts: Sequence[int]) -> list[int]:
+        """The jobs of one call: several while there are many, as a call costs as much as a small client's steps.
+
+        What has lost an actor goes alone, so that it takes no other down again; so does what answers in pieces.
+        """
+        bundle = [waiting.pop()]
+        most = min(MOST_AT_ONCE, len(waiting) // (SHARES_LEFT * len(self._workers)))
+        while len(bundle) < most and not any(
+            attempts[i] or isinstance(jobs[i], InPieces) for i in (bundle[0], waiting[-1])
+        ):
+            bundle.append(waiting.pop())
+        return bundle
 
     def _answered(self) -> list[Worker]:
         """Workers that answered, started or died, once there is at least one."""
         import ray
 
-        watched = {worker.future: worker for worker in self._workers if worker.job is not None or not worker.ready}
+        watched = {worker.future: worker for worker in self._workers if worker.jobs or not worker.ready}
         nobody = not any(worker.ready for worker in self._workers)
         found, _ = ray.wait(list(watched), num_returns=1, timeout=PATIENCE if nobody else None)
         if not found:
@@ -146,8 +162,8 @@ class RayPool(Generic[W]):
             )
         return [watched[future] for future in found]
 
-    def _answer(self, worker: Worker) -> bytes | None:
-        """What a worker answered; None if it died, and then another stands in its place."""
+    def _answer(self, worker: Worker) -> list[bytes] | None:
+        """What a worker answered, job by job; None if it died, and then another stands in its place."""
         from ray import exceptions, get
 
         deaths = exceptions.RayActorError, exceptions.OutOfMemoryError, exceptions.ObjectLostError
@@ -164,10 +180,10 @@ class RayPool(Generic[W]):
             check_versions(answer)
             worker.ready = True
             return None
-        return bytes(answer)
+        return list(answer)
 
     def _drop_busy(self) -> None:
-        for worker in [worker for worker in self._workers if worker.job is not None]:
+        for worker in [worker for worker in self._workers if worker.jobs]:
             self._replace(worker)
 
     def _replace(self, worker: Worker) -> None:
@@ -233,11 +249,17 @@ class _Actor:
         """What runs here."""
         return dict(VERSIONS)
 
-    def run(self, job: bytes) -> bytes:
-        """Do a job; an error of its own is an answer like any other."""
+    def run(self, content: bytes) -> list[bytes]:
+        """Do jobs; an error is an answer like any other, and one that all have in common that of the first."""
         try:
             if self._workspace is None:
                 self._workspace = self._opener.open_workspace()
-            return pack((True, unpack(job).run(self._workspace)))
+            return [self._do(job) for job in unpack(content)]
+        except Exception as error:
+            return [packed_error(error)]
+
+    def _do(self, job: Any) -> bytes:
+        try:
+            return pack((True, job.run(self._workspace)))
         except Exception as error:
             return packed_error(error)
