@@ -17,7 +17,7 @@ from ecgr.simulation.engines import SerialEngine, open_engine
 from ecgr.simulation.engines.pool import Lost, ProcessPool
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import simulate, start
-from support.jobs import Dies, Fails, Holding, Log, Square, Waits, open_workspace
+from support.jobs import Dies, Fails, Holding, Log, Square, Surroundings, Waits, open_workspace
 from support.problems import same_bits
 
 TESTS = Path(__file__).parents[1]
@@ -53,6 +53,33 @@ def test_results_come_in_the_order_of_the_jobs_whatever_they_cost(pool: ProcessP
     assert [square for square, _, _ in answers] == [i**2 for i in range(20)]
     assert {pid for _, pid, _ in answers} <= set(pool.pids)
     assert os.getpid() not in {pid for _, pid, _ in answers}
+
+
+def test_a_worker_has_the_surroundings_of_its_pool_not_those_of_the_first_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    seen = []
+    for value in ("first", "second", None):
+        place = tmp_path / str(value)
+        place.mkdir()
+        monkeypatch.chdir(place)
+        if value is None:
+            monkeypatch.delenv("ECGR_CACHE")
+        else:
+            monkeypatch.setenv("ECGR_CACHE", value)
+        with ProcessPool(open_workspace, workers=1) as pool:
+            seen += [answer[:2] for answer in pool.map([Surroundings("ECGR_CACHE")]) if not isinstance(answer, Lost)]
+    assert seen == [(str(v) if v else None, str(tmp_path / str(v))) for v in ("first", "second", None)]
+
+
+def test_a_pool_survives_the_death_of_the_process_that_its_workers_come_from() -> None:
+    with ProcessPool(open_workspace, workers=1) as pool:
+        [(_, _, source)] = [answer for answer in pool.map([Surroundings("HOME")]) if not isinstance(answer, Lost)]
+        if source == os.getpid():
+            pytest.skip("workers of this platform come from nobody but the pool")
+        os.kill(source, signal.SIGKILL)
+        os.kill(pool.pids[0], signal.SIGKILL)
+        assert answers_of(pool, [Square(3), Square(4)]) == [9, 16]
 
 
 def test_workers_keep_their_workspace_from_one_call_to_the_next(pool: ProcessPool[dict[str, int]]) -> None:

@@ -1,8 +1,8 @@
 """A pool of worker processes that survives the death of any of them.
 
 Each worker has its own pipe, so the pool knows which job a dead worker held: that job is tried once more in a fresh
-process and then given up as `Lost`, while all others go on. Workers are spawned (nothing is inherited by accident),
-keep their workspace from round to round, and end when the parent does, however it ends. What all jobs of a call hold in
+process and then given up as `Lost`, while all others go on. Workers inherit nothing by accident, keep their workspace
+from round to round, and end when the parent does, however it ends. What all jobs of a call hold in
 common goes to each worker once, and a worker gets its next job before its last answer is looked at.
 """
 
@@ -10,7 +10,7 @@ import os
 import pickle
 import signal
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
@@ -20,7 +20,7 @@ import torch
 import torch.multiprocessing as mp
 
 from ecgr.errors import EnvironmentFault
-from ecgr.simulation.engines.spawn import keep_freed_memory, no_interrupts, no_main_module
+from ecgr.simulation.engines.spawn import adopt, keep_freed_memory, no_interrupts, no_main_module, worker_contexts
 from ecgr.simulation.portable import common_parts, pack, pack_for_workers, unpack
 
 R = TypeVar("R")
@@ -171,20 +171,24 @@ class ProcessPool(Generic[W]):
             return None
 
     def _start(self) -> Worker:
-        context = mp.get_context("spawn")
-        ours, theirs = context.Pipe()
-        process = context.Process(target=_work, args=(theirs, self.open_workspace), daemon=True)
-        try:
-            with no_interrupts(), no_main_module():
-                process.start()
-        except OSError as error:
-            raise EnvironmentFault(f"cannot start a worker process: {error}; use fewer --workers") from None
-        theirs.close()  # the worker's end must be open in the worker alone, or its death would go unnoticed
-        return Worker(process, ours)
+        for context in worker_contexts():
+            ours, theirs = context.Pipe()
+            arguments = (theirs, self.open_workspace, dict(os.environ))
+            process = context.Process(target=_work, args=arguments, daemon=True)
+            try:
+                with no_interrupts(), no_main_module():
+                    process.start()
+                return Worker(process, ours)
+            except (OSError, EOFError) as error:
+                reason = error
+            finally:
+                theirs.close()  # the worker's end must be open in the worker alone, or its death would go unnoticed
+        raise EnvironmentFault(f"cannot start a worker process: {reason}; use fewer --workers")
 
 
-def _work(pipe: Connection, open_workspace: Callable[[], Any]) -> None:
+def _work(pipe: Connection, open_workspace: Callable[[], Any], variables: Mapping[str, str]) -> None:
     """A worker's life: open the workspace, answer jobs until the pipe ends."""
+    adopt(variables)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)

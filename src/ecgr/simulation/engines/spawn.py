@@ -1,12 +1,39 @@
 """How a worker process is begun: it neither hears Ctrl-C nor runs the user's script again, and keeps its memory."""
 
 import ctypes
+import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from types import ModuleType
+from typing import Any
+
+import torch.multiprocessing as mp
+
+PRELOADED = ["ecgr.simulation.client", "ecgr.simulation.evaluation", "ecgr.simulation.prepare"]
+
+
+def worker_contexts() -> list[Any]:
+    """How processes come into being, the best way first; the next is for when it fails.
+
+    Where that is possible, they are forked from a process of this program's own that has imported what training needs
+    and has done nothing else: importing torch takes longer than many a run. Otherwise each is begun from nothing.
+    """
+    from_nothing = mp.get_context("spawn")
+    if sys.platform != "linux":  # the libraries of macOS mind being forked, and Windows cannot
+        return [from_nothing]
+    forked = mp.get_context("forkserver")
+    forked.set_forkserver_preload(PRELOADED)
+    return [forked, from_nothing]
+
+
+def adopt(variables: Mapping[str, str]) -> None:
+    """Make the environment that of the process which asked for this one; it may have changed since the first worker."""
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(variables)
 
 
 @contextmanager
