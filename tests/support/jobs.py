@@ -133,4 +133,4 @@ class Surroundings:
     cost: int = 1
 
     def run(self, workspace: dict[str, int]) -> tuple[str | None, str, int]:
-        return os.environ.get(self.variable), os.getcwd(), os.getppid()
+        return os.environ.get(self.variable), str(Path.cwd()), os.getppid()
