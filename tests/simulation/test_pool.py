@@ -1,6 +1,8 @@
 """The process pool: results in order, deaths survived, failures passed on, nobody left behind."""
 
+import multiprocessing
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,6 +14,8 @@ from typing import Any
 import pytest
 import torch
 
+import ecgr
+from ecgr.errors import EnvironmentFault
 from ecgr.experiment.config import Experiment
 from ecgr.simulation.engines import SerialEngine, open_engine
 from ecgr.simulation.engines.pool import Lost, ProcessPool
@@ -80,6 +84,32 @@ def test_a_pool_survives_the_death_of_the_process_that_its_workers_come_from() -
         os.kill(source, signal.SIGKILL)
         os.kill(pool.pids[0], signal.SIGKILL)
         assert answers_of(pool, [Square(3), Square(4)]) == [9, 16]
+
+
+def test_workers_import_what_their_parent_does_and_nothing_that_lies_in_the_working_directory(tmp_path: Path) -> None:
+    ours, here = tmp_path / "ours", tmp_path / "here"
+    shutil.copytree(Path(ecgr.__file__).parent, ours / "ecgr", ignore=shutil.ignore_patterns("__pycache__"))
+    here.mkdir()
+    (here / "numpy.py").write_text("import pathlib; pathlib.Path('was_run').touch(); raise RuntimeError('not numpy')")
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"import sys; sys.path[:0] = [{str(ours)!r}, {str(TESTS)!r}]\n"
+        "from ecgr.simulation.engines.pool import ProcessPool\n"
+        "from support.jobs import Origin, open_workspace\n"
+        "with ProcessPool(open_workspace, workers=1) as pool:\n"
+        "    print(*pool.map([Origin()]))\n"
+    )
+    done = subprocess.run([sys.executable, script], cwd=here, capture_output=True, text=True, timeout=120, check=False)
+    assert (done.stdout.strip(), done.stderr) == (str(ours / "ecgr"), "")
+    assert not (here / "was_run").exists()
+
+
+def test_a_worker_of_somebody_elses_pool_is_told_that_it_can_have_none_of_its_own(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(multiprocessing.current_process()._config, "daemon", True)  # type: ignore[attr-defined]
+    with pytest.raises(EnvironmentFault, match="it is a worker itself"), ProcessPool(open_workspace, 1):
+        pass
 
 
 def test_workers_keep_their_workspace_from_one_call_to_the_next(pool: ProcessPool[dict[str, int]]) -> None:

@@ -8,6 +8,8 @@ from pathlib import Path
 
 from torch import Tensor
 
+import ecgr
+
 
 def open_workspace() -> dict[str, int]:
     """A workspace that remembers whose it is."""
@@ -134,3 +136,13 @@ class Surroundings:
 
     def run(self, workspace: dict[str, int]) -> tuple[str | None, str, int]:
         return os.environ.get(self.variable), str(Path.cwd()), os.getppid()
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Answers with the folder of this package as the worker sees it."""
+
+    cost: int = 1
+
+    def run(self, workspace: dict[str, int]) -> str:
+        return str(Path(ecgr.__file__).parent)

@@ -20,7 +20,7 @@ import torch
 import torch.multiprocessing as mp
 
 from ecgr.errors import EnvironmentFault
-from ecgr.simulation.engines.spawn import adopt, keep_freed_memory, no_interrupts, no_main_module, worker_contexts
+from ecgr.simulation.engines.spawn import adopt, begin, keep_freed_memory, worker_contexts
 from ecgr.simulation.portable import common_parts, pack, pack_for_workers, unpack
 
 R = TypeVar("R")
@@ -99,7 +99,7 @@ class ProcessPool(Generic[W]):
     _workers: list[Worker] = field(default_factory=list)
 
     def __enter__(self) -> "ProcessPool[W]":
-        self._workers = [self._start() for _ in range(self.workers)]
+        self._fill()
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -117,7 +117,7 @@ class ProcessPool(Generic[W]):
 
     def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
         """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
-        self._workers += [self._start() for _ in range(self.workers - len(self._workers))]
+        self._fill()
         try:
             yield from self._map(jobs, begun or ignore)
         finally:
@@ -170,14 +170,21 @@ class ProcessPool(Generic[W]):
             worker.process.join()
             return None
 
+    def _fill(self) -> None:
+        while len(self._workers) < self.workers:
+            self._workers.append(self._start())
+
     def _start(self) -> Worker:
+        if mp.current_process().daemon:
+            raise EnvironmentFault(
+                "this process may start no others: it is a worker itself, as of multiprocessing.Pool; use workers=1"
+            )
         for context in worker_contexts():
             ours, theirs = context.Pipe()
             arguments = (theirs, self.open_workspace, dict(os.environ))
             process = context.Process(target=_work, args=arguments, daemon=True)
             try:
-                with no_interrupts(), no_main_module():
-                    process.start()
+                begin(process)
                 return Worker(process, ours)
             except (OSError, EOFError) as error:
                 reason = error

@@ -1,4 +1,4 @@
-"""How a worker process is begun: it neither hears Ctrl-C nor runs the user's script again, and keeps its memory."""
+"""How a worker process is begun: it does not hear Ctrl-C, finds its parent's modules and keeps its memory."""
 
 import ctypes
 import os
@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
+from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -29,6 +30,12 @@ def worker_contexts() -> list[Any]:
     return [forked, from_nothing]
 
 
+def begin(process: Any) -> None:
+    """Start a process of one of `worker_contexts`."""
+    with same_modules(), no_interrupts(), no_main_module():
+        process.start()
+
+
 def adopt(variables: Mapping[str, str]) -> None:
     """Make the environment that of the process which asked for this one; it may have changed since the first worker."""
     for name in os.environ.keys() - variables.keys():
@@ -48,6 +55,27 @@ def no_interrupts() -> Iterator[None]:
         yield
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
+@contextmanager
+def same_modules() -> Iterator[None]:
+    """A process begun in here imports from where this one would, from its first line on.
+
+    By itself it would look into the working directory first, whatever lies there, and not at what this program has
+    changed in ``sys.path``: its workers could run another version of what this one runs.
+    """
+    found = [entry or str(Path.cwd()) for entry in sys.path if isinstance(entry, str) and os.pathsep not in entry]
+    changes = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(found)}
+    before = {name: os.environ.get(name) for name in changes}
+    os.environ.update(changes)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                del os.environ[name]
+            else:
+                os.environ[name] = value
 
 
 @contextmanager
