@@ -1,5 +1,6 @@
 """A task takes whatever can be trained on, and says in one line why something else cannot be."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from ecgr.simulation.arrays import Held, MappedFile
 from ecgr.tasks.data.dataset import strata
 from ecgr.tasks.losses import BCE, LOSSES, CallableLoss, as_loss, total
 from ecgr.tasks.materialise import materialise
+from ecgr.tasks.partitioners import Dirichlet
 from ecgr.tasks.samples import Samples
 from ecgr.tasks.task import Task
 
@@ -62,6 +64,15 @@ class Ragged(Breaks):
         ({"metrics": ["auc", "acuracy"]}, "metrics: there is no metric 'acuracy'; did you mean 'accuracy'?"),
         ({"loss": "mes"}, "loss: there is no loss 'mes'; did you mean 'mse'?"),
         ({"model": 3}, "model: int cannot be called"),
+        ({"model": "mpl"}, "model: there is no model 'mpl'; did you mean 'mlp'?"),
+        ({"metrics": None}, "metrics: NoneType cannot be called"),
+        ({"metrics": {"mine": "auc"}}, "metrics: 'mine' is called auc"),
+        ({"name": None}, "name: None does not fit"),
+        ({"clients": [0.0, 1.0, 0.0, np.nan, 0.0, 0.0]}, "clients: the id of sample 3 is nan"),
+        ({"clients": ["a", None, "b", "b", "b", "b"]}, "clients: the id of sample 1 is None"),
+        ({"clients": Dirichlet()}, "clients: are ids or a number; how samples are dealt out goes to partition="),
+        ({"clients": list("aabbcc"), "partition": Dirichlet()}, "partition: the clients' ids say"),
+        ({"clients": list("aabbcc"), "train": (X, Y, list("aaabbb"))}, "clients: are not the third entry of train"),
     ],
 )
 def test_what_cannot_be_trained_on_is_named(changes: dict[str, Any], message: str) -> None:
@@ -70,6 +81,22 @@ def test_what_cannot_be_trained_on_is_named(changes: dict[str, Any], message: st
     assert str(caught.value).startswith(message)
     assert "\n" not in str(caught.value)
     assert caught.value.exit_code == (2 if isinstance(caught.value, ConfigError) else 3)
+
+
+def test_nothing_that_is_said_of_clients_is_dropped() -> None:
+    rule = Dirichlet(alpha=5.0)
+    assert task(partition=rule).partition_section == {"name": rule}
+    assert task(partition=rule, clients=np.int64(3)).partition_section == {"name": rule, "clients": 3}
+    named = task(train=(X, Y, list("aabbcc")))
+    assert named.partition_section["name"] == "groups"
+    assert named.train.groups.tolist() == list("aabbcc")
+    assert replace(named, name="again").partition_section == named.partition_section
+
+
+def test_functions_bear_the_names_that_they_are_given() -> None:
+    metrics = task(metrics={"cost": lambda targets, given: 1.0, "gain": lambda targets, given: 2.0}).metrics
+    assert [(name, metric.name) for name, metric in metrics.items()] == [("cost", "cost"), ("gain", "gain")]
+    assert list(task(metrics={"auc": "auc"}).metrics) == ["auc"]
 
 
 @pytest.mark.parametrize("given", [(X, Y), [X, Y], (torch.tensor(X), torch.tensor(Y)), (X.tolist(), Y.tolist())])

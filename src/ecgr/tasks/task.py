@@ -3,22 +3,26 @@
 A built-in data set with a model of the table makes one, and so do a person's own arrays and module.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from inspect import isroutine
+from math import isnan
+from numbers import Integral
 from typing import Any
 
 import numpy as np
 
 from ecgr.errors import ConfigError, DataError
 from ecgr.sources import qualified_name, source_hash
+from ecgr.tables import unknown
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.losses import as_loss
 from ecgr.tasks.materialise import is_map_style, materialise
-from ecgr.tasks.metric_functions import as_metric
+from ecgr.tasks.metric_functions import CallableMetric, as_metric
 from ecgr.tasks.metrics import Metric
+from ecgr.tasks.models import MODELS
 from ecgr.tasks.samples import Samples, as_array, check_samples, named_arrays
 
 __all__ = ["Samples", "Task", "TaskIdentity"]
@@ -45,11 +49,12 @@ class Task:
     Attributes:
         model: a function that makes a fresh ``nn.Module``, or a module to start from.
         train: `Samples`, or (inputs, targets), or a map-style ``torch.utils.data.Dataset`` of such pairs.
-        test: likewise; a third entry of the tuple (``Samples.groups``) names the client that a test sample belongs to.
+        test: likewise; a third entry of the tuple (``Samples.groups``) names the client that a sample belongs to.
         loss: an entry of ``ecgr.LOSSES`` or its name, or any function ``(outputs, targets) -> scalar``.
-        metrics: entries of ``ecgr.METRICS`` or their names, or any scikit-learn function; the first one decides.
+        metrics: entries of ``ecgr.METRICS`` or their names, or any scikit-learn function, or functions by a name of
+            one's own (``{"cost": cost}``); the first one decides.
         clients: the client of each training sample; or how many clients to deal the samples out to.
-        partition: how to deal them out, where ``clients`` is a number: an entry of ``ecgr.PARTITIONERS``.
+        partition: how to deal them out, where ``clients`` are no ids: an entry of ``ecgr.PARTITIONERS``.
         name: for the record and its folder.
 
     >>> task = Task(model=list, train=([[0.0], [1.0]], [0, 1]), test=([[2.0]], [1]), clients=["a", "b"])
@@ -67,17 +72,13 @@ class Task:
     name: str = "task"
 
     def __post_init__(self) -> None:
-        if not callable(self.model) and not isinstance(self.model, str):
-            raise ConfigError(
-                f"model: {type(self.model).__name__} cannot be called; give a function that makes a model"
-            )
+        _check_model(self.model)
+        if not isinstance(self.name, str):
+            raise ConfigError(f"name: {self.name!r} does not fit; give a text")
         train, test = _samples("train", self.train), _samples("test", self.test)
-        clients = self.clients
-        if isinstance(clients, int):
-            _check_count(clients)
-        elif clients is not None:
-            clients = as_array(clients).astype(np.str_)
-            train = replace(train, groups=_checked_ids(clients, len(train)))
+        clients = _clients(self.clients, train, self.partition)
+        if isinstance(clients, np.ndarray):
+            train = replace(train, groups=clients)
         for name, value in {
             "train": train,
             "test": test,
@@ -108,11 +109,10 @@ class Task:
     @property
     def partition_section(self) -> dict[str, Any]:
         """What the task says about its clients, as a section of a config."""
-        if self.clients is None:
-            return {}
-        if not isinstance(self.clients, int):
+        if isinstance(self.clients, np.ndarray):
             return {"name": "groups", "min_batches": 0}
-        return {"clients": self.clients, **({} if self.partition is None else {"name": self.partition})}
+        given = {"clients": self.clients, "name": self.partition}
+        return {key: value for key, value in given.items() if value is not None}
 
     def load(self) -> Dataset:
         """The task as a data set, its loss and metrics included."""
@@ -152,9 +152,29 @@ def _shape(train: Samples) -> dict[str, int]:
     return {**shape, "outputs": int(np.prod(targets.shape[1:]))}
 
 
-def _check_count(clients: int) -> None:
-    if clients < 2:
-        raise ConfigError(f"clients: {clients} does not fit; a federation needs two clients or more")
+def _check_model(model: Any) -> None:
+    if isinstance(model, str) and model not in MODELS:
+        raise ConfigError(unknown("model", model, MODELS, kind="model"))
+    if not callable(model) and not isinstance(model, str):
+        raise ConfigError(f"model: {type(model).__name__} cannot be called; give a function that makes a model")
+
+
+def _clients(given: Any, train: Samples, partition: Any) -> Any:
+    """How many clients there are, or the client of each training sample; None where nothing is said."""
+    if isinstance(given, Integral):
+        if given < 2:
+            raise ConfigError(f"clients: {given} does not fit; a federation needs two clients or more")
+        return int(given)
+    if given is None and (partition is not None or train.groups is None):
+        return None
+    if partition is not None:
+        raise ConfigError("partition: the clients' ids say whose each sample is; leave out one of the two")
+    ids = train.groups if given is None else _checked_ids(given, len(train))
+    if train.groups is not None and not np.array_equal(ids, train.groups):
+        raise ConfigError("clients: are not the third entry of train, which names them too; leave out one of the two")
+    if len(np.unique(ids)) < 2:
+        raise DataError(f"clients: all samples belong to '{ids[0]}'; a federation needs two clients or more")
+    return ids
 
 
 def _samples(where: str, given: Any) -> Samples:
@@ -171,23 +191,37 @@ def _samples(where: str, given: Any) -> Samples:
     return samples
 
 
-def _checked_ids(ids: Any, samples: int) -> Any:
+def _checked_ids(given: Any, samples: int) -> Any:
+    if callable(given):
+        raise ConfigError("clients: are ids or a number; how samples are dealt out goes to partition=")
+    ids = as_array(given)
     if ids.shape != (samples,):
         raise DataError(f"clients: ids of shape {ids.shape} for {samples:,} training samples; give one for each")
-    if len(np.unique(ids)) < 2:
-        raise DataError(f"clients: all samples belong to '{ids[0]}'; a federation needs two clients or more")
-    return ids
+    for index, each in enumerate(ids.tolist() if ids.dtype.kind in "fO" else ()):
+        if each is None or (isinstance(each, float) and isnan(each)):
+            raise DataError(f"clients: the id of sample {index} is {each}; every sample belongs to somebody")
+    return ids.astype(np.str_)
 
 
 def _by_name(given: Any) -> dict[str, Metric]:
     """Metrics by name, in their order."""
     if isinstance(given, Mapping):
-        given = list(given.values())
-    elif isinstance(given, str) or callable(given) or hasattr(given, "part"):
-        given = [given]
-    metrics = [as_metric(entry) for entry in given]
+        metrics = [_called(name, as_metric(entry)) for name, entry in given.items()]
+    elif isinstance(given, Iterable) and not isinstance(given, str):
+        metrics = [as_metric(entry) for entry in given]
+    else:
+        metrics = [as_metric(given)]
     if not metrics:
         raise ConfigError("metrics: there is none; give at least one, the first one decides")
     if len({metric.name for metric in metrics}) < len(metrics):
         raise ConfigError(f"metrics: two of {', '.join(metric.name for metric in metrics)} have the same name")
     return {metric.name: metric for metric in metrics}
+
+
+def _called(name: str, metric: Metric) -> Metric:
+    """A metric under the name that it was given, which those that have one must bear."""
+    if isinstance(metric, CallableMetric):
+        return replace(metric, name=str(name))
+    if metric.name != name:
+        raise ConfigError(f"metrics: {name!r} is called {metric.name}; give it that name, or a function of your own")
+    return metric
