@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import ecgr
-from ecgr.errors import ConfigError, DataError, QuorumLost
+from ecgr.errors import ConfigError, DataError, EnvironmentFault, QuorumLost
 from ecgr.report.sentences import sentence
 from ecgr.runs.paired import seed_list
 from ecgr.runs.record import RunRecord
@@ -121,9 +121,26 @@ def test_runs_that_fail_alike_are_told_in_one_line(tmp_path: Path) -> None:
     assert last == "4 of 4 runs failed; the same command tries them again"
 
 
+def test_what_is_wrong_with_the_problem_itself_is_one_line_and_not_about_runs(tmp_path: Path) -> None:
+    settings = {"partition.clients": 2, "partition.min_batches": 100, "data.fraction": 0.1}
+    with pytest.raises(ConfigError, match=r"^partition\.min_batches: [^\n]*$"):
+        ecgr.compare("quickstart", seeds=2, settings=settings, engine="serial", out=tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    for place, line in ((tmp_path / "file" / "in", "is a file; give a directory"), (Path("/proc/x"), "cannot use")):
+        with pytest.raises((ConfigError, EnvironmentFault), match=rf"^[^\n]*{line}[^\n]*$"):
+            ecgr.compare("quickstart", seeds=1, engine="serial", out=place)
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
 def test_what_is_finished_takes_no_settings(runs: Path) -> None:
     with pytest.raises(ConfigError, match=r"--seeds: .* is only compared"):
         ecgr.compare(runs, seeds=3)
+    with pytest.raises(ConfigError, match=r"^--set: .*; leave out --set$"):
+        ecgr.compare(runs, rounds=3)
 
 
 def test_a_directory_named_like_a_preset_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from ecgr.simulation.engines.ray import Cluster
 
 Warn = Callable[[str], None]
+OPTIONS = {"settings": "set"}
+"""What the command line calls otherwise."""
 Make = Callable[..., None]
 """Makes the runs that are left of some plans."""
 
@@ -101,6 +103,7 @@ def compare(
         progress: shows the runs under way.
         warn: called with what a person should know, as that there is no page because the extra is missing.
     """
+    treatment = (treatment,) if isinstance(treatment, str) else treatment
     asked: dict[str, Any] = {
         "methods": methods,
         "seeds": seeds,
@@ -117,7 +120,8 @@ def compare(
         briefly = length is None and methods is not None
         return run_comparison(planned, make, length=bool(length), briefly=briefly, warn=warn or _ignore)
     if given := [name for name, value in {**asked, "length": length}.items() if value]:
-        raise ConfigError(f"--{given[0]}: {source} is only compared, not run; leave out --{given[0]}")
+        option = OPTIONS.get(given[0], given[0])
+        raise ConfigError(f"--{option}: {source} is only compared, not run; leave out --{option}")
     design = design_of(material, baseline, treatment)
     answer = conclude(material, design)
     place = material.directory if out is None else Path(out)

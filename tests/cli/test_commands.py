@@ -43,6 +43,31 @@ def test_a_sweep_whose_section_is_a_number_is_a_config_error(
     assert "run: must be a section" in capsys.readouterr().err
 
 
+def test_a_key_of_the_grid_cannot_be_set_besides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "some.toml").write_text("[grid]\nrun.seed = [0, 1]\n")
+    assert call(monkeypatch, "sweep", "some.toml", "--set", "run.seed=3") == 2
+    assert "run.seed: the [grid] says what it is; leave out --set run.seed" in capsys.readouterr().err
+
+
+def test_a_comparison_that_would_not_run_has_no_dry_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "some").mkdir()
+    assert call(monkeypatch, "compare", "some", "--dry-run") == 2
+    assert "--dry-run: some is only compared, not run" in capsys.readouterr().err
+    assert call(monkeypatch, "compare", "--tune", "optimizer.lr=1", "--tune", "optimizer.lr=2") == 2
+    assert "--tune: optimizer.lr is given twice" in capsys.readouterr().err
+    assert call(monkeypatch, "compare", "--engine", "steam", "--dry-run") == 2
+    assert "there is no engine 'steam'" in capsys.readouterr().err
+
+
+def test_the_nearest_command_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert call(monkeypatch, "comapre") == 2
+    assert capsys.readouterr().err.count("Did you mean") == 1
+
+
 def test_a_partition_is_shown_without_matplotlib(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -7,7 +7,7 @@ from math import prod
 from typing import Any
 
 from ecgr.analysis.metrics import method_label
-from ecgr.errors import ConfigError
+from ecgr.runs.design import refuse_treatment
 
 APART = {"run.seed", "run.name"}
 """Keys that never set two settings apart: seeds are paired, names are labels."""
@@ -40,9 +40,7 @@ def labels(
 
     Keys of the ``treatment`` are compared as the regulator is; ``tuned`` keys belong to each method and are not named.
     """
-    missing = [key for key in treatment if not any(key in flat(config) for config in configs)]
-    if missing:
-        raise ConfigError(f"--treatment: no run has {missing[0]}; give config keys, for example run.step_control")
+    refuse_treatment(treatment, {key for config in configs for key in flat(config)})
     own = [{key: value for key, value in flat(config).items() if key not in tuned} for config in configs]
     return [_labels(config, own, treatment, method) for config, method in zip(own, methods, strict=True)]
 

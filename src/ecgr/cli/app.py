@@ -1,5 +1,6 @@
 """The `ecgr` command: its sub-commands, its exit codes, and one line for whatever goes wrong."""
 
+import re
 import sys
 import traceback
 from typing import Annotated
@@ -88,6 +89,7 @@ def _explain(error: BaseException) -> tuple[list[str], int]:
         return str(error).splitlines(), error.exit_code
     if isinstance(error, USAGE_PROBLEM):
         message = getattr(error, "format_message", error.__str__)()
+        message = re.sub(r"( Did you mean [^?]+\?)\1", r"\1", message)  # typer suggests, and so does a newer click
         return [f"{message.rstrip('.')} (see `ecgr --help`)"], 2
     if isinstance(error, typer.Abort):
         return ["left"], 1

@@ -71,7 +71,7 @@ def compare_command(
     from ecgr.runs.plan import plan_comparison
 
     asked: dict[str, Any] = {
-        "methods": split_methods(methods) if methods else None,
+        "methods": None if methods is None else split_methods(methods),
         "seeds": seeds,
         "settings": overrides(settings),
         "regulators": _names(regulators),
@@ -83,14 +83,20 @@ def compare_command(
     chosen = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     source = task_or_name(experiment)
     if dry_run:
+        if is_made(source):
+            raise ConfigError(f"--dry-run: {source} is only compared, not run; leave out --dry-run")
         planned = plan_comparison(source, baseline, **asked)
+        from ecgr.simulation.engines import engine_kind  # loads torch
+
+        count = worker_count(workers)
+        engine_kind(chosen, count)
         say(power_of_plan(planned))
         if planned.grid:
             say(planned.budget)
         if length or (length is None and methods):
             when = "and then" if length else "and then, where one is better or worse,"
             say(f"{when} the baseline at several lengths of the server's step")
-        list_plans([*planned.tuning, *planned.runs], worker_count(workers))
+        list_plans([*planned.tuning, *planned.runs], count)
         return
     answer = compare(
         source,
@@ -129,11 +135,13 @@ def grid_of(assignments: Sequence[str]) -> dict[str, list[Any]]:
     >>> grid_of(["optimizer.lr=0.01,0.03", "schedule.name=step,cosine"])
     {'optimizer.lr': [0.01, 0.03], 'schedule.name': ['step', 'cosine']}
     """
-    grid = {}
+    grid: dict[str, list[Any]] = {}
     for assignment in assignments:
         key, equals, values = assignment.partition("=")
         if not equals:
             raise ConfigError(f"--tune: {assignment!r} does not fit; give KEY=VALUES, as in optimizer.lr=0.01,0.03")
+        if key.strip() in grid:
+            raise ConfigError(f"--tune: {key.strip()} is given twice; put its values in one list")
         grid[key.strip()] = [parse_value(value.strip()) for value in values.split(",") if value.strip()]
     return grid
 

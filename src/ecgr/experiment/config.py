@@ -38,7 +38,7 @@ from ecgr.experiment.sections import (
     RunSettings,
 )
 from ecgr.files import LATER, to_toml
-from ecgr.tables import Table
+from ecgr.tables import Table, shown
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
 from ecgr.tasks.models import MODELS
@@ -245,4 +245,6 @@ def read(source: str | Path | Mapping[str, Any] | Task | Experiment) -> dict[str
         return {"data": {"name": source}, "partition": source.partition_section, "run": {"name": as_name(source.name)}}
     if isinstance(source, Mapping):
         return {section: dict(values) if isinstance(values, Mapping) else values for section, values in source.items()}
+    if not isinstance(source, (str, Path)):
+        raise ConfigError(f"experiment: {shown(source)} does not fit; give a task, a preset's name, a file or a dict")
     return read_file(source)

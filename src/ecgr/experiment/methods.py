@@ -181,6 +181,8 @@ def _arguments(text: str, name: str, inside: str | None) -> dict[str, Any]:
         found = _ARGUMENT.fullmatch(piece)
         if found is None:
             raise ConfigError(f"method {text!r}: {name}({inside}) cannot be read at {piece.strip()!r}; write key=value")
+        if found[1] in values:
+            raise ConfigError(f"method {text!r}: {name}.{found[1]} is given twice")
         values[found[1]] = _value(found[2])
     return values
 

@@ -1,12 +1,12 @@
 """How the runs of a directory are to be compared: kept beside them, so that comparing them again gives the same."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ecgr.errors import DataError
+from ecgr.errors import ConfigError, DataError
 from ecgr.files import write_atomically
 
 FILE = "design.json"
@@ -55,3 +55,12 @@ def read_design(directory: Path) -> Design | None:
 
 def _texts(values: Sequence[Any]) -> tuple[str, ...]:
     return tuple(str(value) for value in values)
+
+
+def refuse_treatment(treatment: Sequence[str], keys: Container[str]) -> None:
+    """A treatment that no run has, or by which runs are paired."""
+    for key in treatment:
+        if key not in keys:
+            raise ConfigError(f"--treatment: no run has {key}; give config keys, for example run.step_control")
+        if key == "run.seed":
+            raise ConfigError("--treatment: run.seed is what runs are paired by; give another key")

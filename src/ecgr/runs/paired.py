@@ -4,17 +4,21 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from itertools import islice
+from numbers import Integral
+from typing import Any, TypeGuard
 
 from ecgr.errors import ConfigError
 from ecgr.experiment.choices import override
 from ecgr.experiment.config import Experiment
-from ecgr.experiment.methods import Method, parse_method
+from ecgr.experiment.methods import method_settings
 from ecgr.runs.design import Design
 from ecgr.runs.manifest import method_of
+from ecgr.tables import shown
 
 SEEDS = 10
 """With fewer, hardly any comparison can decide anything."""
+MOST_SEEDS = 10_000
 
 Raw = Mapping[str, Any]
 
@@ -32,7 +36,10 @@ class Arm:
 
 
 def regulator_arms(
-    raw: Raw, regulators: Sequence[str] | None = None, algorithms: Sequence[str] | None = None
+    raw: Raw,
+    regulators: Sequence[str] | None = None,
+    algorithms: Sequence[str] | None = None,
+    baseline: str | None = None,
 ) -> list[Arm]:
     """Regulators and ``none`` under each algorithm; by default the experiment's own of both."""
     own = Experiment.from_dict(raw).to_dict()
@@ -41,6 +48,8 @@ def regulator_arms(
         raise ConfigError(
             "--regulators: nothing to compare with none; give another, for example --regulators none,ecgr"
         )
+    if baseline is not None and baseline not in chosen:
+        raise ConfigError(f"--baseline: {baseline} is not compared; without --methods give one of {', '.join(chosen)}")
     return [
         Arm(f"{algorithm}, {regulator}", {"algorithm.name": algorithm, "regulator.name": regulator})
         for algorithm in algorithms or [own["algorithm"]["name"]]
@@ -52,19 +61,13 @@ def method_arms(raw: Raw, methods: Sequence[Any], baseline: Any = None) -> list[
     """Methods, as text or objects, as arms under the names that their records have, the baseline first."""
     arms: dict[str, Arm] = {}
     for given in [*([] if baseline is None else [baseline]), *methods]:
-        changes = parse_method(given) if isinstance(given, str) else _parts(Method.of(given))
+        changes = method_settings(given)
         experiment = Arm("", changes).experiment(raw, {})
         name = method_of(experiment).name
         arms.setdefault(name, Arm(name, changes))
     if len(arms) < 2:
         raise ConfigError("--methods: nothing to compare; give two or more, for example fedavg,fedavg+ecgr,scaffold")
     return list(arms.values())
-
-
-def _parts(method: Method) -> dict[str, Any]:
-    """A method of objects as config keys."""
-    parts = {"algorithm": method.algorithm, "server": method.server, "regulator": method.regulator, "loss": method.loss}
-    return {f"{section}.name": part for section, part in parts.items() if part is not None}
 
 
 def with_seeds(raw: Raw, arms: Iterable[Arm], seeds: Sequence[int]) -> list[Experiment]:
@@ -78,20 +81,26 @@ def seed_list(seeds: int | str | Iterable[int]) -> list[int]:
     >>> seed_list(3), seed_list("3"), seed_list("0,1,42"), seed_list("3-5"), seed_list([7])
     ([0, 1, 2], [0, 1, 2], [0, 1, 42], [3, 4, 5], [7])
     """
-    found: Iterable[Any]
-    if isinstance(seeds, int):
-        found = range(seeds)
+    found: Iterable[Any] = ()
+    if is_whole(seeds):
+        found = range(int(seeds))
     elif isinstance(seeds, str):
         found = _seeds_in(seeds.strip())
-    else:
-        found = seeds
-    chosen = list(found)
-    fits = chosen and all(type(seed) is int and seed >= 0 for seed in chosen) and len(set(chosen)) == len(chosen)
-    if isinstance(seeds, bool) or not fits:
+    elif isinstance(seeds, Iterable):
+        found = (int(seed) if is_whole(seed) else -1 for seed in seeds)
+    chosen = list(islice(found, MOST_SEEDS + 1))
+    if len(chosen) > MOST_SEEDS:
+        raise ConfigError(f"--seeds: {shown(seeds)} are too many; give at most {MOST_SEEDS:,}")
+    if not chosen or min(chosen) < 0 or len(set(chosen)) < len(chosen):
         raise ConfigError(
-            f"--seeds: {seeds!r} does not fit; give how many (10 means 0 to 9), which (0,1,42), or a range (3-7)"
+            f"--seeds: {shown(seeds)} does not fit; give how many (10 means 0 to 9), which (0,1,42), or a range (3-7)"
         )
     return chosen
+
+
+def is_whole(value: Any) -> TypeGuard[int]:
+    """Whether it is a whole number, numpy's too; True and False are none."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
 
 
 def _seeds_in(text: str) -> Sequence[int]:

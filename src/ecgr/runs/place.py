@@ -2,7 +2,8 @@
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from itertools import takewhile
 from pathlib import Path
 
 from filelock import BaseFileLock, FileLock, Timeout
@@ -24,6 +25,25 @@ def refuse_foreign(directory: Path, resume: bool) -> None:
             raise ConfigError(f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it")
     elif directory.is_dir() and any(path.name not in OWN_FILES for path in directory.iterdir()):
         raise ConfigError(f"--out: {directory} is not empty and holds no run; give another --out")
+
+
+def refuse_unusable(directory: Path) -> None:
+    """A place where no directory can be made, said before anything is tried there; nothing stays behind."""
+    above = [directory, *directory.absolute().parents]
+    missing = list(takewhile(lambda path: not path.exists(), above))
+    nearest = above[len(missing)]
+    if not nearest.is_dir():
+        raise ConfigError(f"--out: {nearest} is a file; give a directory")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        usable = os.access(directory, os.W_OK)
+    except OSError:
+        usable = False
+    for path in missing:
+        with suppress(OSError):
+            path.rmdir()
+    if not usable:
+        raise EnvironmentFault(f"cannot use {directory}: nothing can be written there; give another --out")
 
 
 @contextmanager

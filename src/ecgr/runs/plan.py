@@ -9,14 +9,19 @@ from typing import Any
 from ecgr.errors import ConfigError
 from ecgr.experiment.choices import override
 from ecgr.experiment.config import Experiment, read
-from ecgr.runs.design import ARMS, TUNING, Design
+from ecgr.experiment.methods import PARTS, split_methods
+from ecgr.runs.design import ARMS, TUNING, Design, refuse_treatment
 from ecgr.runs.paired import SEEDS, Arm, Raw, is_baseline, method_arms, regulator_arms, seed_list, with_seeds
 from ecgr.runs.sweep import Planned, plan
+from ecgr.tables import shown
 
 TUNING_SEEDS = (100, 101)
 """Hyper-parameters are chosen on seeds that are not among those of the comparison."""
 VALIDATION = 0.2
 """The share of the training data that tuning runs are scored on instead of the test data."""
+
+PROBLEM = ("data", "partition")
+"""The sections that say what is learnt and by whom: hyper-parameters are not among their keys."""
 
 Grid = Mapping[str, Sequence[Any]]
 
@@ -90,18 +95,21 @@ def plan_comparison(
     raw = override(read(source), settings or {})
     if methods and (regulators or algorithms):
         raise ConfigError("--methods: names whole methods; leave out --regulators and --algorithms")
-    chosen = seed_list(SEEDS if seeds is None else seeds)
-    if methods:
-        arms = method_arms(raw, methods, baseline)
-        design = Design("method", arms[0].name, tuple(treatment), tuple(tune or ()))
+    if "run.seed" in (settings or {}):
+        raise ConfigError("run.seed: the seeds of a comparison are those of --seeds; leave it out")
+    chosen, grid = seed_list(SEEDS if seeds is None else seeds), grid_of(tune or {})
+    if methods is not None:
+        arms = method_arms(raw, split_methods(methods) if isinstance(methods, str) else methods, baseline)
+        design = Design("method", arms[0].name, tuple(treatment), tuple(grid))
     else:
-        arms = regulator_arms(raw, regulators, algorithms)
-        design = Design("regulator", baseline, tuple(treatment), tuple(tune or ()))
-    refuse_grid(raw, arms, tune or {}, chosen)
+        arms = regulator_arms(raw, regulators, algorithms, baseline)
+        design = Design("regulator", baseline, tuple(treatment), tuple(grid))
+    refuse_grid(raw, arms, grid, chosen)
     name = arms[0].experiment(raw, {}).run.name
     directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
-    planned = Plan(raw, arms, chosen, directory, design, tune or {})
-    _refuse_unknown_treatment(treatment, planned.runs)
+    planned = Plan(raw, arms, chosen, directory, design, grid)
+    configs = [each.experiment.to_dict() for each in planned.runs]
+    refuse_treatment(treatment, {f"{s}.{key}" for config in configs for s, values in config.items() for key in values})
     return planned
 
 
@@ -127,20 +135,36 @@ def trials(raw: Raw, arm: Arm, grid: Grid) -> list[Trial]:
     ]
 
 
+def grid_of(tune: Any) -> Grid:
+    """Values to choose from, each once.
+
+    >>> grid_of({"optimizer.lr": (0.1, 0.3, 0.1)})
+    {'optimizer.lr': [0.1, 0.3]}
+    """
+    if not isinstance(tune, Mapping):
+        raise ConfigError(
+            f"--tune: {shown(tune)} does not fit; give lists by key, as in {{'optimizer.lr': [0.01, 0.03]}}"
+        )
+    grid: dict[str, list[Any]] = {}
+    for key, values in tune.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise ConfigError(f"--tune: {key}: {shown(values)} does not fit; give a list of values")
+        chosen = grid.setdefault(key, [])
+        for value in values:
+            chosen += [value] if value not in chosen else []
+    return grid
+
+
 def refuse_grid(raw: Raw, arms: Sequence[Arm], grid: Grid, seeds: Sequence[int]) -> None:
-    """A key that no arm has, a value that does not fit, or seeds that tuning needs for itself."""
+    """A key that no arm has or that is not a method's to choose, a value that does not fit, or tuning's own seeds."""
     for key, values in grid.items():
+        if key == "run.seed" or key.partition(".")[0] in PROBLEM:
+            raise ConfigError(f"--tune: {key} is the same for all methods, or they are not paired; leave it out")
+        if key in {f"{part}.name" for part in PARTS}:
+            raise ConfigError(f"--tune: {key} names another method; give it to --methods")
         if not values:
             raise ConfigError(f"--tune: {key} has no values; give some, for example optimizer.lr=0.003,0.01,0.03")
         if not any(trial.values for arm in arms for trial in trials(raw, arm, {key: values})):
             raise ConfigError(f"--tune: no method has the key {key}; `ecgr list` shows the parameters")
     if used := sorted({*seeds} & {*TUNING_SEEDS}):
         raise ConfigError(f"--seeds: {used[0]} is a seed that hyper-parameters are tuned on; compare on others")
-
-
-def _refuse_unknown_treatment(treatment: Sequence[str], plans: Sequence[Planned]) -> None:
-    """A treatment that no run has, said before anything runs."""
-    keys = {f"{s}.{key}" for each in plans for s, values in each.experiment.to_dict().items() for key in values}
-    missing = [key for key in treatment if key not in keys]
-    if missing:
-        raise ConfigError(f"--treatment: no run has {missing[0]}; give config keys, for example run.step_control")

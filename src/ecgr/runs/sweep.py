@@ -12,9 +12,10 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ecgr.errors import ConfigError, EcgrError, with_code
+from ecgr.errors import ConfigError, DataError, EcgrError, with_code
 from ecgr.experiment.choices import override
 from ecgr.experiment.config import Experiment, read
+from ecgr.runs.place import refuse_unusable
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.runs.workers import asked_workers, worker_count
@@ -76,6 +77,11 @@ class Failure:
     name: str
     reason: str
     exit_code: int
+
+    @property
+    def hopeless(self) -> bool:
+        """Whether it would fail again: what it was given is wrong, not the machine or its luck."""
+        return self.exit_code in (ConfigError.exit_code, DataError.exit_code)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +158,8 @@ def run_all(
         found = execute(plans, workers=workers, engine=engine, device=device, listener=listener)
     failures = [failure for failure in found if failure.exit_code not in tolerated]
     if failures:
+        if len(failures) == len(plans) and failures[0].hopeless and len(_by_reason(failures)) == 1:
+            raise with_code(failures[0].exit_code, failures[0].reason)
         lines = [f"{_some(names)} failed: {reason}" for reason, names in _by_reason(failures).items()]
         lines.append(f"{len(failures)} of {len(plans)} runs failed; the same command tries them again")
         raise with_code(failures[0].exit_code, *lines)
@@ -168,8 +176,9 @@ def execute(
     """Do what is left of ``plans`` over ``workers`` processes; the failures, in order."""
     count = worker_count(workers)
     left = [planned for planned in plans if not planned.finished]
-    for planned in left:
-        _refuse_run_around(planned)
+    for around in dict.fromkeys(planned.directory.parents[1] for planned in left):
+        refuse_unusable(around)
+        _refuse_run(around)
     if not left:
         return []
     check_ready(left, engine=engine, device=device)
@@ -228,11 +237,10 @@ def _some(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
 
 
-def _refuse_run_around(planned: Planned) -> None:
+def _refuse_run(directory: Path) -> None:
     """A directory that holds a run of its own cannot also hold a sweep or a comparison."""
-    around = planned.directory.parents[1]
-    if RunRecord.is_run(around):
-        raise ConfigError(f"--out: {around} holds a single run; give another --out")
+    if RunRecord.is_run(directory):
+        raise ConfigError(f"--out: {directory} holds a single run; give another --out")
 
 
 def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Iterator[Experiment]:
@@ -276,6 +284,8 @@ def _part(
         raw = override(
             raw, {f"{section}.{key}": value for section, values in own.items() for key, value in values.items()}
         )
+    if twice := [key for key in overrides if key in axes]:
+        raise ConfigError(f"{twice[0]}: the [grid] says what it is; leave out --set {twice[0]}")
     for values in product(*axes.values()):
         yield Experiment.from_dict(override(raw, {**overrides, **dict(zip(axes, values, strict=True))}))
 

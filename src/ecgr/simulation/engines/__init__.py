@@ -110,7 +110,7 @@ def engine_kind(engine: str | Cluster | None, workers: int) -> EngineKind:
         return engine
     chosen = engine or ("serial" if workers == 1 else "pool")
     if chosen not in ENGINES:
-        raise ConfigError(unknown("--engine", chosen, ENGINES, kind="engine"))
+        raise ConfigError(unknown("--engine", str(chosen), ENGINES, kind="engine"))
     return ENGINES[chosen]
 
 
