@@ -63,6 +63,35 @@ def test_a_comparison_that_would_not_run_has_no_dry_run(
     assert "there is no engine 'steam'" in capsys.readouterr().err
 
 
+def test_the_clients_of_a_task_in_a_file_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "mine.py").write_text(
+        "import ecgr\n"
+        "task = ecgr.Task(model='mlp', train=([[0.0], [1.0], [2.0]], [0, 1, 1], list('aab')), test=([[0.0]], [1]))\n"
+    )
+    assert call(monkeypatch, "partition", "mine.py:task", "--json") == 0
+    clients = json.loads(capsys.readouterr().out)["clients"]
+    assert [(row["name"], row["samples"]) for row in clients] == [("a", 2), ("b", 1)]
+
+
+@pytest.mark.parametrize("words", [("report", "runs", "-o"), ("partition", "--save"), ("partition", "--picture")])
+def test_a_directory_where_a_file_is_to_be_written_is_refused(
+    words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert call(monkeypatch, *words, ".") == 2
+    assert "File '.' is a directory" in capsys.readouterr().err
+
+
+def test_a_round_that_is_no_object_is_damage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_run(tmp_path / "run")
+    (tmp_path / "run" / "rounds.jsonl").write_text("null\n")
+    assert call(monkeypatch, "report", "run") == 3
+    assert "run/rounds.jsonl, line 1: must hold a JSON object" in capsys.readouterr().err
+
+
 def test_the_nearest_command_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "comapre") == 2
     assert capsys.readouterr().err.count("Did you mean") == 1

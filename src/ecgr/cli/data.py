@@ -16,6 +16,7 @@ from ecgr.errors import EnvironmentFault
 from ecgr.experiment.config import Experiment, load
 from ecgr.experiment.dealing import chosen_share, deal
 from ecgr.experiment.presets import presets
+from ecgr.experiment.task_files import task_or_name
 from ecgr.tasks.data import Dataset, strata
 from ecgr.tasks.data.fetch import fetch
 from ecgr.tasks.data.verify import available, verify
@@ -66,23 +67,27 @@ def fetch_command(names: Annotated[list[str], typer.Argument(help="Data sets to 
 
 def partition_command(
     experiment: Annotated[
-        str | None, typer.Argument(metavar="[PRESET or FILE]", help="By default the preset for --data.")
+        str | None,
+        typer.Argument(metavar="[PRESET or FILE]", help="As of run and compare; by default the preset for --data."),
     ] = None,
     data: Annotated[str | None, typer.Option("--data", help="Data set.")] = None,
     clients: Annotated[int | None, typer.Option("--clients", help="How many clients.")] = None,
     alpha: Annotated[float | None, typer.Option("--alpha", help="Concentration of the Dirichlet draw.")] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Seed.")] = None,
     settings: Set = None,
-    save: Annotated[Path | None, typer.Option("--save", help="Write the partition for partition.file.")] = None,
+    save: Annotated[
+        Path | None, typer.Option("--save", dir_okay=False, help="Write the partition for partition.file.")
+    ] = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", help="PNG, PDF or SVG; partition.png by default.")
+        Path | None, typer.Option("--picture", dir_okay=False, help="PNG, PDF or SVG; partition.png by default.")
     ] = None,
     as_json: Json = False,
 ) -> None:
     """Show who gets what: a table and a picture."""
     given = {"data.name": data, "partition.clients": clients, "partition.alpha": alpha, "run.seed": seed}
     changes = {key: value for key, value in given.items() if value is not None} | overrides(settings)
-    chosen = load(experiment or _preset_for(str(changes.get("data.name", "digits"))), changes)
+    source = _preset_for(str(changes.get("data.name", "digits"))) if experiment is None else task_or_name(experiment)
+    chosen = load(source, changes)
     dataset = chosen_share(chosen, chosen.source.load())
     partition = deal(chosen, dataset)
     kinds = strata(dataset.train.targets)

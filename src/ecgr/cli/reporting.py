@@ -20,7 +20,8 @@ Directories = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run d
 def report_command(
     directories: Directories,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="FILE", help="The page; DIR/report.html by default.")
+        Path | None,
+        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="The page; DIR/report.html by default."),
     ] = None,
     treatment: Treatment = None,
     open_it: OpenPage = False,

@@ -94,9 +94,12 @@ class RunRecord:
             if not line.endswith(b"\n"):
                 break
             try:
-                rows.append(json.loads(line))
+                row = json.loads(line)
             except ValueError as error:
                 raise DataError(f"{path}, line {number}: not readable as JSON: {error}") from None
+            if not isinstance(row, dict):
+                raise DataError(f"{path}, line {number}: must hold a JSON object")
+            rows.append(row)
         return rows
 
     @property
