@@ -1,11 +1,14 @@
 """An update says what it is, and a model takes it."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import nn
 from torch.optim import SGD
 
 import ecgr
+from ecgr.core.geometry import identity
 from support.loops import STEPS, mlp, train
 from support.problems import same_bits
 
@@ -21,6 +24,24 @@ def test_an_update_is_shown_in_one_line() -> None:
     update = recorded(mlp())
     norm = f"{float(update.flat.double().norm()):.4g}"
     assert repr(update) == f"Update(44 numbers in float32, {STEPS // 2} of {STEPS} steps kept, norm {norm})"
+
+
+@pytest.mark.parametrize(
+    ("regulator", "line"),
+    [
+        ("ecgr", "regulator: 'ecgr' is none; give an object"),
+        (ecgr.ECGR, "regulator: <class '.*ECGR'> is none; give an object"),
+        (lambda geometry: 3, "regulator: <lambda> gives int; give an ecgr.Regulation"),
+        (lambda geometry: identity(99), rf"weights of shape \(99,\); give one for each of {STEPS} steps"),
+    ],
+)
+def test_what_is_no_regulator_is_refused_in_one_line(regulator: Any, line: str) -> None:
+    model = mlp()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with ecgr.Recorder(model, optimizer) as steps:
+        train(model, optimizer)
+    with pytest.raises(ecgr.ConfigError, match=line):
+        steps.regulated(regulator)
 
 
 def test_of_a_diverged_training_too() -> None:

@@ -140,6 +140,18 @@ class Mine(Defaults):
     strength: float = 0.5
 
 
+@dataclass(frozen=True)
+class Pulls:
+    """An algorithm that says one thing and leaves the rest as it is."""
+
+    def gradient_term(self, params: Any, anchor: Any, server: Any, client: Any) -> Any:
+        return params - anchor
+
+
+def test_an_algorithm_that_says_one_thing_is_one() -> None:
+    assert Method.of(Pulls()).name == "Pulls"
+
+
 def test_an_own_class_goes_by_its_name() -> None:
     method = Method(algorithm=Mine(strength=0.25))
     assert method.name == "Mine(strength=0.25)"

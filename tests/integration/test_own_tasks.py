@@ -279,3 +279,17 @@ def test_a_mistake_in_one_s_own_code_is_one_line_with_its_place(tmp_path: Path) 
         run(table(), tmp_path / "run", settings={"regulator.name": Fails()}, **FEW)
     assert str(caught.value).startswith("round 1, client 0: IndexError: step 9 of 4 (test_own_tasks.py, line ")
     assert str(caught.value).endswith(", in __call__)")
+
+
+@dataclass(frozen=True)
+class FailsAtTheServer:
+    """An algorithm that says one thing, and that with a mistake."""
+
+    def aggregate(self, *arguments: object) -> None:
+        raise IndexError("client 9 of 4")
+
+
+def test_a_mistake_at_the_server_too(tmp_path: Path) -> None:
+    with pytest.raises(EcgrError) as caught:
+        run(table(), tmp_path / "run", settings={"algorithm.name": FailsAtTheServer()}, **FEW)
+    assert str(caught.value).startswith("round 1, server: IndexError: client 9 of 4 (test_own_tasks.py, line ")

@@ -7,9 +7,10 @@ weights, and the update it stands for is ``weights @ G``, at the length of the p
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 from ecgr.component import Tensor, torch
+from ecgr.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +87,21 @@ class Regulator(Protocol):
     def __call__(self, geometry: Geometry) -> Regulation:
         """Weigh the steps."""
         ...
+
+
+def weigh(regulator: Any, geometry: Geometry) -> Regulation:
+    """What a regulator says of the steps; somebody's own may say something else."""
+    if isinstance(regulator, type) or not callable(regulator):
+        raise ConfigError(f"regulator: {regulator!r} is none; give an object, for example ecgr.ECGR(beta=0.2)")
+    said, name = regulator(geometry), getattr(regulator, "__name__", type(regulator).__name__)
+    if not isinstance(said, Regulation):
+        raise ConfigError(f"regulator: {name} gives {type(said).__name__}; give an ecgr.Regulation")
+    if said.weights.shape != (geometry.steps,):
+        given = tuple(said.weights.shape)
+        raise ConfigError(
+            f"regulator: {name} gives weights of shape {given}; give one for each of {geometry.steps} steps"
+        )
+    return said
 
 
 def identity(steps: int, **metrics: float) -> Regulation:

@@ -23,7 +23,7 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from ecgr.core.beginning import Beginning
-from ecgr.core.geometry import Geometry, Regulator, identity, is_finite
+from ecgr.core.geometry import Geometry, Regulator, identity, is_finite, weigh
 from ecgr.core.stores import STORES, Kind, Store
 from ecgr.core.stores.blocked import norm
 from ecgr.core.stores.protocol import Visit
@@ -153,7 +153,7 @@ class Recorder:
         finite = is_finite(gram)
         if not finite:
             warnings.warn(NOT_FINITE, NotFiniteWarning, stacklevel=2)
-        regulation = regulator(Geometry(gram)) if finite else identity(self.steps, unregulated=1.0)
+        regulation = weigh(regulator, Geometry(gram)) if finite else identity(self.steps, unregulated=1.0)
         if regulation.changes_nothing:
             return Update(self.plain, self._start, regulation, self.spec)
         flat = self._store.combine(regulation.weights)

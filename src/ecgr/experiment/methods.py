@@ -20,7 +20,7 @@ from ecgr.algorithms.rules import Average
 from ecgr.core.regulators import REGULATORS, Plain, Regulator
 from ecgr.errors import ConfigError
 from ecgr.experiment.combinations import clash
-from ecgr.experiment.objects import description
+from ecgr.experiment.objects import description, is_algorithm
 from ecgr.experiment.schema import parameters_of, problems_with
 from ecgr.tables import Table, unknown
 from ecgr.tasks.losses import LOSSES, Loss
@@ -143,10 +143,10 @@ class Method:
             return cls(**parts)
         if isinstance(given, type):
             return cls.of(given())
-        if hasattr(given, "finish") or hasattr(given, "parts"):
-            return cls(algorithm=given)
         if hasattr(given, "step") and hasattr(given, "served"):
             return cls(server=given)
+        if is_algorithm(given):
+            return cls(algorithm=given)
         if callable(given):
             return cls(regulator=given)
         raise ConfigError(

@@ -24,6 +24,7 @@ from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluation import Evaluation, shards, summarise
 from ecgr.simulation.kept import Kept
+from ecgr.simulation.own_code import own_code
 from ecgr.simulation.states import ClientStates, StatesInMemory
 from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream
@@ -127,7 +128,7 @@ def conclude(
             f"round {snapshot.rounds + 1}: none of {len(jobs)} client updates can be used"
             f" (client {client}: {reason}){advice}"
         )
-    with one_thread():
+    with own_code(f"round {snapshot.rounds + 1}, server"), one_thread():
         params, server = _aggregate(problem, snapshot, used)
         buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
     if not all(torch.isfinite(tensor).all() for tensor in (params, *server.values())):
