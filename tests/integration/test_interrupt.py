@@ -78,5 +78,5 @@ def test_a_comparison_says_how_many_runs_are_finished(tmp_path: Path) -> None:
     process = begin("compare", "quickstart", "--seeds", "3", "--workers", "2", *SMALL, cwd=tmp_path)
     wait_for(process, tmp_path, "runs/compare-quickstart/runs/*/rounds.jsonl")
     *_, line = end(process)  # before it, what three seeds can show
-    assert "0 of 6 runs are finished" in line
+    assert "0 of 6 runs are finished, the others are kept up to their last checkpoint" in line
     assert "to go on: ecgr compare quickstart --seeds 3" in line

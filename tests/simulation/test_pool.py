@@ -93,14 +93,20 @@ def test_workers_import_what_their_parent_does_and_nothing_that_lies_in_the_work
     (here / "numpy.py").write_text("import pathlib; pathlib.Path('was_run').touch(); raise RuntimeError('not numpy')")
     script = tmp_path / "script.py"
     script.write_text(
-        f"import sys; sys.path[:0] = [{str(ours)!r}, {str(TESTS)!r}]\n"
+        f"import multiprocessing, os, sys; sys.path[:0] = [{str(ours)!r}, {str(TESTS)!r}]\n"
         "from ecgr.simulation.engines.pool import ProcessPool\n"
         "from support.jobs import Origin, open_workspace\n"
-        "with ProcessPool(open_workspace, workers=1) as pool:\n"
-        "    print(*pool.map([Origin()]))\n"
+        "if __name__ == '__main__':\n"
+        "    with ProcessPool(open_workspace, workers=1) as pool:\n"
+        "        print(*pool.map([Origin()]))\n"
+        "    with multiprocessing.get_context('forkserver').Pool(1) as own:\n"
+        "        print(os.getenv('PYTHONPATH'), *own.map(os.getenv, ['PYTHONPATH']))\n"
     )
-    done = subprocess.run([sys.executable, script], cwd=here, capture_output=True, text=True, timeout=120, check=False)
-    assert (done.stdout.strip(), done.stderr) == (str(ours / "ecgr"), "")
+    variables = {**os.environ, "PYTHONPATH": "mine"}
+    done = subprocess.run(
+        [sys.executable, script], cwd=here, env=variables, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert (done.stdout.splitlines(), done.stderr) == ([str(ours / "ecgr"), "mine mine"], "")
     assert not (here / "was_run").exists()
 
 

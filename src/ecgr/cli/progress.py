@@ -79,7 +79,7 @@ def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
 def _kept_runs(plans: Sequence[Planned]) -> str:
     finished = sum(planned.finished for planned in plans)
     return (
-        f"{finished} of {len(plans)} runs are finished, and every round of the others is kept;"
+        f"{finished} of {len(plans)} runs are finished, the others are kept up to their last checkpoint;"
         f" to go on: {this_command()}"
     )
 

@@ -1,6 +1,7 @@
 """How a worker process is begun: it does not hear Ctrl-C, finds its parent's modules and keeps its memory."""
 
 import ctypes
+import json
 import os
 import signal
 import sys
@@ -8,12 +9,17 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from multiprocessing import resource_tracker
 from pathlib import Path
+from threading import Lock
 from types import ModuleType
 from typing import Any
 
 import torch.multiprocessing as mp
 
-PRELOADED = ["ecgr.simulation.client", "ecgr.simulation.evaluation", "ecgr.simulation.prepare"]
+PRELOADED = ["ecgr.simulation.engines.preloaded"]
+BEFORE = "ECGR_ENVIRONMENT_BEFORE"
+"""The variable that holds what `same_modules` changed."""
+ONE_AT_A_TIME = Lock()
+"""For threads: while a process is begun, this one looks different."""
 
 
 def worker_contexts() -> list[Any]:
@@ -32,7 +38,7 @@ def worker_contexts() -> list[Any]:
 
 def begin(process: Any) -> None:
     """Start a process of one of `worker_contexts`."""
-    with same_modules(), no_interrupts(), no_main_module():
+    with ONE_AT_A_TIME, same_modules(), no_interrupts(), no_main_module():
         process.start()
 
 
@@ -66,16 +72,21 @@ def same_modules() -> Iterator[None]:
     """
     found = [entry or str(Path.cwd()) for entry in sys.path if isinstance(entry, str) and os.pathsep not in entry]
     changes = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(found)}
-    before = {name: os.environ.get(name) for name in changes}
-    os.environ.update(changes)
+    before = json.dumps({name: os.environ.get(name) for name in changes})
+    os.environ.update(changes | {BEFORE: before})
     try:
         yield
     finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
-            else:
-                os.environ[name] = value
+        restore_environment()
+
+
+def restore_environment() -> None:
+    """Undo what `same_modules` changed, here or in the process that began this one."""
+    for name, value in json.loads(os.environ.pop(BEFORE, "{}")).items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
 
 
 @contextmanager
