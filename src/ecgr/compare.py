@@ -250,7 +250,10 @@ def _choice(planned: Plan, arm: Arm) -> Choice:
 def _refuse_empty(comparison: Comparison, summaries: Sequence[RunSummary]) -> None:
     if not any(pair.seeds for pair in comparison.pairs):
         arms = "; ".join(dict.fromkeys(f"{run.algorithm}, {run.regulator}" for run in summaries))
-        raise ConfigError(f"compare: nothing to compare: no seed has {comparison.baseline} and another ({arms})")
+        methods = dict.fromkeys(run.method for run in summaries)
+        advice = f"; methods are compared by --baseline with one of {', '.join(methods)}" if len(methods) > 1 else ""
+        what = f"no seed has {comparison.baseline} and another ({arms})"
+        raise ConfigError(f"compare: nothing to compare: {what}{advice}")
 
 
 def _ignore(_: str) -> None:

@@ -92,6 +92,18 @@ def test_a_round_that_is_no_object_is_damage(
     assert "run/rounds.jsonl, line 1: must hold a JSON object" in capsys.readouterr().err
 
 
+def test_a_folder_of_methods_without_its_design_says_how_to_compare_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for algorithm in ("fedavg", "fedprox"):
+        write_run(tmp_path / "some" / algorithm, regulator="none", config={"algorithm": {"name": algorithm}})
+    assert call(monkeypatch, "compare", "some") == 2
+    assert "methods are compared by --baseline with one of fedavg, fedprox" in capsys.readouterr().err
+    (tmp_path / "comparison.json").write_text("{}")
+    assert call(monkeypatch, "compare", "comparison.json") == 3
+    assert "it holds no list of them" in capsys.readouterr().err
+
+
 def test_the_nearest_command_is_named_once(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert call(monkeypatch, "comapre") == 2
     assert capsys.readouterr().err.count("Did you mean") == 1

@@ -89,7 +89,8 @@ def test_a_task_file_on_the_command_line(tmp_path: Path) -> None:
     [
         (None, "no.py:task", 2, "there is no file no.py"),
         ("x = 1", "t.py:task", 2, "t.py: there is no task 'task'"),
-        ("task = 5", "t.py:task", 2, "t.py: task is a int; give an ecgr.Task"),
+        ("task = 5", "t.py:task", 2, "t.py: task is of type int; give an ecgr.Task"),
+        ("raise SystemExit(7)", "t.py:task", 2, "t.py, line 1: SystemExit: 7"),
         ("import math\nmath.nothing", "t.py:task", 2, "t.py, line 2: AttributeError"),
         ("def task(:\n", "t.py:task", 2, "t.py, line 1: SyntaxError"),
         ("def make():\n    return 1 / 0", "t.py:make", 3, "t.py, line 2: make(): ZeroDivisionError"),

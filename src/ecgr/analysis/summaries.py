@@ -34,6 +34,8 @@ def read_summaries(path: Path) -> list[RunSummary]:
     """What `to_json` wrote, now or before there were other metrics; raises `DataError` for anything else."""
     try:
         rows: Any = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(rows, list):
+            raise TypeError("it holds no list of them")
         return [_summary(row) for row in rows]
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
         raise DataError(

@@ -31,7 +31,8 @@ def task_or_name(text: str) -> str | Task | Experiment:
     value = getattr(module, name)
     made = value if isinstance(value, (Task, Experiment)) else _call(path, name, value)
     if not isinstance(made, (Task, Experiment)):
-        raise ConfigError(f"{path}: {name} is a {type(made).__name__}; give an ecgr.Task, or a function that makes one")
+        kind = type(made).__name__
+        raise ConfigError(f"{path}: {name} is of type {kind}; give an ecgr.Task, or a function that makes one")
     return made
 
 
@@ -53,7 +54,7 @@ def _run(path: Path) -> ModuleType:
         spec.loader.exec_module(module)
     except EcgrError as error:
         raise type(error)(f"{path}: {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from error
     cloudpickle.register_pickle_by_value(module)
     return module
@@ -66,7 +67,7 @@ def _call(path: Path, name: str, make: Any) -> Any:
         return make()
     except EcgrError as error:
         raise type(error)(f"{path}: {name}(): {error}") from None
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         raise DataError(f"{path}{_line(error, path)}: {name}(): {type(error).__name__}: {error}") from error
 
 
