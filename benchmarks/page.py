@@ -9,8 +9,8 @@ from ecgr.cli.benching import number
 HEADINGS = {
     "selection": "Against the explicit search of the published method, which stacks all candidate sums at every step,"
     " in a process that keeps the memory it has freed; below, in one that gives it back and has to get it again.",
-    "overhead": "Time inside recording and regulation as a share of a client's round; below each, whole rounds with and"
-    " without regulation in turn, which differ by more than that from one to the next.",
+    "overhead": "Time inside recording and regulation as a share of a client's round; for LeNet whole rounds, too,"
+    " with and without regulation in turn, which differ by more than that from one to the next.",
     "memory": "Peak memory of a client's round over that of plain training, as a share of the bound in brackets:"
     " processes of their own, of which each has loaded the same code beforehand. The last rows are of a round with very"
     " many steps, whose T x T inner products outweigh all else: there is never more than one such matrix.",
