@@ -16,7 +16,7 @@ from study.collapse import by_report, count_collapses
 from study.data import ALGORITHMS, DATASETS, EXAMINED, LONGER, MATCHED, RESULTS, ROOT, Study, dataset_of, load
 from study.figure_findings import finding_figures
 from study.steps import theory_rows
-from study.tissue import tissue_section
+from study.tissue import tissue_line, tissue_section
 from study.verdicts import gain, gains_a_point
 
 PAGE = RESULTS / "paper.md"
@@ -126,6 +126,18 @@ def by_cause(pair: Pair) -> str:
     return f"`{pair.method}` (by {gained}, {'in part ' if pair.cause == 'both' else ''}by direction)"
 
 
+def full_size(study: Study) -> list[str]:
+    """What the paper's own protocol gave, nothing reduced and nothing tuned."""
+    if "full" not in study.compared:
+        return []
+    told = "; ".join(
+        f"{ALGORITHMS[pair.algorithm]} on {DATASETS[dataset_of(pair.setting)]} {gain(pair)}"
+        for pair in study.compared["full"].ordered
+        if pair.primary.mean is not None
+    )
+    return [f"At full size, as in the paper and with nothing tuned, points with ECGR over plain training: {told}."]
+
+
 def replace_summary(text: str, study: Study) -> str:
     """README with the lines between its two marks replaced."""
     before, _, rest = text.partition(START)
@@ -149,6 +161,7 @@ def summary(study: Study) -> list[str]:
     for pair in (pair for pair in pairs if not pair.exploratory):
         name = f"{ALGORITHMS[pair.algorithm]} on {DATASETS[dataset_of(pair.setting)]}"
         lines.append(f"{name}: {gain(pair)} points, p {pair.primary.p_holm:.2g} after Holm: {pair.verdict}.")
+    lines += [*full_size(study), *tissue_line(study)]
     if controls := study.compared.get("controls"):
         found = {words: controls.pair("mnist", "fedavg", name) for name, words in CONTROLS.items()}
         text = "; ".join(f"{words} {gain(control)}" for words, control in found.items() if control is not None)

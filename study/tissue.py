@@ -30,6 +30,12 @@ def tissue_claims(study: Study) -> Iterable[Claim]:
     yield Claim(SAYS, told, combine([gains(pair.primary) for pair in rows]), NAME)
 
 
+def tissue_line(study: Study) -> list[str]:
+    """A line for somebody who reads no further, where it was run."""
+    told = "; ".join(f"{_title(pair)} {gain(pair)}" for pair in _pairs(study.compared.get(NAME)))
+    return [f"LC25000, real tissue, reduced, points with ECGR over plain training: {told}."] if told else []
+
+
 def tissue_section(study: Study, commands: Iterable[str]) -> Iterator[str]:
     """The paper's numbers beside ours, where it was run."""
     compared = study.compared.get(NAME)
