@@ -111,14 +111,32 @@ def test_what_stops_every_run_is_said_once_before_anything_is_written(
     assert not (tmp_path / "out").exists()
 
 
-def test_runs_that_fail_alike_are_told_in_one_line(tmp_path: Path) -> None:
+def test_a_method_that_diverges_is_an_answer_and_the_others_are_judged_without_it(tmp_path: Path) -> None:
+    """A server step of such a length gives a model whose updates are not finite, in the second round."""
+    settings = {"partition.clients": 2, "data.fraction": 0.1, "federation.rounds": 3}
+    methods = ["fedavg", "fedavg/average(lr=1e30)", "fedacg"]
+    out = tmp_path / "out"
+    answer = ecgr.compare("quickstart", methods=methods, seeds=2, settings=settings, engine="serial", out=out)
+    lost, other = answer.pairs
+    assert (lost.verdict, lost.seeds, lost.primary.mean) == ("diverged", (0, 1), None)
+    assert (other.verdict, other.family) == ("too few seeds", 1)
+    assert "at the end of seeds 0, 1: training diverged there" in sentence(lost)
+    assert "Diverged: fedavg/average(lr=1e+30)." in str(answer)
+    page = unescape((out / "report.html").read_text())
+    assert "2 runs are diverged" in page
+    for again in (out, out / "summaries.json"):
+        assert ecgr.compare(again).to_json() == answer.to_json()
+    states = {run.record.diverged is None: run.state for run in answer.runs}
+    assert states == {True: "finished", False: "diverged"}
+
+
+def test_a_baseline_that_diverges_is_one_line_with_the_reason(tmp_path: Path) -> None:
     """Such a learning rate gives updates that are not finite, in the first round of each run."""
     settings = {"partition.clients": 2, "data.fraction": 0.1, "federation.rounds": 3, "optimizer.lr": 1e30}
     with pytest.raises(QuorumLost) as caught:
         ecgr.compare("quickstart", seeds=2, settings=settings, engine="serial", out=tmp_path / "out")
-    first, last = str(caught.value).splitlines()
-    assert re.fullmatch(r"fedavg-\S+ and 3 more failed: round 1: none of 2 client updates can be used.*", first)
-    assert last == "4 of 4 runs failed; the same command tries them again"
+    line = r"compare: the baseline diverged with seed 0, 1, .*\(fedavg-none-\S+: round 1: none of 2 client updates .*"
+    assert re.fullmatch(line, str(caught.value))
 
 
 def test_what_is_wrong_with_the_problem_itself_is_one_line_and_not_about_runs(tmp_path: Path) -> None:

@@ -140,7 +140,8 @@ def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn, brief
     if planned.grid:
         planned = tune_arms(planned, make, warn)
     runs = planned.runs
-    make(runs)
+    make(runs, tolerated=(QuorumLost.exit_code,))  # a method that diverges is an answer, too
+    _refuse_diverged(planned.baseline_runs)
     material = Material(find_runs(run.directory for run in runs), directory=planned.directory)
     design = replace(planned.design, runs=tuple(run.name for run in runs))
     answer = conclude(material, design)
@@ -245,6 +246,16 @@ def _choice(planned: Plan, arm: Arm) -> Choice:
             scores[place.experiment.run.seed] = None if summary is None else last5(summary)
         scored.append(Scored(trial.values, scores))
     return choose(arm.name, scored, quantity) if quantity is not None else choose(arm.name, scored)
+
+
+def _refuse_diverged(baselines: Sequence[Planned]) -> None:
+    """With a baseline that has no end there is nothing to compare with."""
+    if lost := [run for run in baselines if not run.finished]:
+        seeds = ", ".join(str(run.experiment.run.seed) for run in lost)
+        raise QuorumLost(
+            f"compare: the baseline diverged with seed {seeds}, so there is nothing to compare with; choose another"
+            f" learning rate or --baseline ({lost[0].name}: {RunRecord(lost[0].directory).diverged})"
+        )
 
 
 def _refuse_empty(comparison: Comparison, summaries: Sequence[RunSummary]) -> None:

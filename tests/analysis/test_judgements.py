@@ -171,7 +171,7 @@ class TestOtherMetrics:
         found = runs(-0.5, level=5.0, metric=MAE)
         found[-1] = replace(found[-1], values=(*found[-1].values[:-1], None))
         pair = verdict(found)
-        assert (pair.verdict, pair.primary.mean) == ("not decided", None)
+        assert (pair.verdict, pair.primary.mean) == ("diverged", None)
         assert pair.note == "no finite mae at the end of seed 9: training diverged there"
 
     def test_different_metrics_are_not_compared(self) -> None:

@@ -75,8 +75,8 @@ def _arm(name: str, runs: Sequence[Run]) -> Arm:
 
 
 def summaries_of(runs: Sequence[Run]) -> list[RunSummary]:
-    """What a comparison needs of the finished ones among ``runs``."""
-    return [run.summary for run in runs if run.state == "finished"]
+    """What a comparison needs of those among ``runs`` that ended; a diverged one has no number at its end."""
+    return [run.summary for run in runs if run.state in ("finished", "diverged")]
 
 
 def compare_finished(runs: Sequence[Run], baseline: str | None = None, by: By = "regulator") -> Comparison:

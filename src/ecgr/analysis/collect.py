@@ -14,7 +14,7 @@ from ecgr.errors import DataError
 from ecgr.runs.place import holder_path
 from ecgr.runs.record import RunRecord
 
-State = Literal["finished", "still going", "interrupted"]
+State = Literal["finished", "still going", "interrupted", "diverged"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -34,7 +34,7 @@ class Run:
     @property
     def planned(self) -> int:
         """Rounds it was to have."""
-        return int(self.record.config.get("federation", {}).get("rounds", len(self.rounds)))
+        return _planned(self.record, self.rounds)
 
 
 def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
@@ -75,23 +75,24 @@ def read_runs(
     runs = []
     for record, own, of_curve in zip(unique, named, curves, strict=True):
         rounds = tuple(record.rounds)
-        metric = quantity_of(record.manifest)
+        metric, state = quantity_of(record.manifest), state_of(record)
+        lost = (None,) * (_planned(record, rounds) - len(rounds)) if state == "diverged" else ()
         summary = RunSummary(
             algorithm=own.algorithm,
             regulator=own.regulator,
             seed=record.seed,
-            values=tuple(value_of(row, metric.name) for row in rounds),
-            worst_client=_column(rounds, "worst_client"),
+            values=(*(value_of(row, metric.name) for row in rounds), *lost),
+            worst_client=(*_column(rounds, "worst_client"), *lost),
             setting=own.setting,
             method=own.method,
             metric=metric,
-            step_norms=_column(rounds, "step_norm"),
+            step_norms=(*_column(rounds, "step_norm"), *lost),
             server_lr=server_lr(record.config),
             role="length" if record.directory.resolve() in curve else "arm",
             chance=chance_level(metric, record.manifest),
             curve=of_curve,
         )
-        runs.append(Run(record, summary, state_of(record), rounds))
+        runs.append(Run(record, summary, state, rounds))
     return runs
 
 
@@ -120,10 +121,17 @@ def value_of(row: Mapping[str, Any], metric: str) -> float | None:
 
 
 def state_of(record: RunRecord) -> State:
-    """Finished, still going (its process lives), or interrupted."""
+    """Finished, diverged, still going (its process lives), or interrupted."""
     if record.finished:
         return "finished"
+    if record.diverged is not None:
+        return "diverged"
     return "still going" if _held(holder_path(record.directory)) else "interrupted"
+
+
+def _planned(record: RunRecord, rounds: Sequence[Mapping[str, Any]]) -> int:
+    """Rounds a run was to have."""
+    return int(record.config.get("federation", {}).get("rounds", len(rounds)))
 
 
 def _curves(configs: Sequence[Config], tuned: Sequence[str]) -> list[str]:

@@ -16,7 +16,7 @@ HEADLINE_PAIRS = 10
 
 By = Literal["regulator", "method"]
 """What is compared: regulators within an algorithm, or whole methods with one baseline for all."""
-Verdict = Literal["better", "worse", "equivalent", "not decided", "too few seeds", "not trained yet"]
+Verdict = Literal["better", "worse", "equivalent", "not decided", "too few seeds", "not trained yet", "diverged"]
 Cause = Literal["direction", "step length", "both"]
 
 

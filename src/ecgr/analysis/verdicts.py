@@ -1,7 +1,8 @@
 """What a pair's numbers allow to say: the rule for the verdict, and what its reader should also know.
 
-In order: nothing is said of models that learned nothing; a difference that was shown is better or worse; what the
-number of seeds cannot show at all is not read as "no difference"; then equivalent, or not decided.
+In order: what diverged has no end to compare; nothing is said of models that learned nothing; a difference that was
+shown is better or worse; what the number of seeds cannot show at all is not read as "no difference"; then equivalent,
+or not decided.
 """
 
 from collections.abc import Iterator, Mapping
@@ -33,7 +34,7 @@ def judge(estimate: Estimate, larger_is_better: bool = True) -> Verdict:
     'not decided'
     """
     if estimate.mean is None:
-        return "not decided" if estimate.differences else "too few seeds"
+        return "diverged" if estimate.differences else "too few seeds"
     if estimate.excludes_zero and _below_alpha(estimate.p_holm):
         return "better" if (estimate.mean > 0) == larger_is_better else "worse"
     if estimate.interval is None or (estimate.p_least is not None and estimate.p_least >= ALPHA):

@@ -15,6 +15,7 @@ STYLES = {
     "equivalent": "cyan",
     "too few seeds": "yellow",
     "not trained yet": "yellow",
+    "diverged": "red",
 }
 WIDTH = 80
 LONGEST_NAME = 24

@@ -51,10 +51,7 @@ def sentence(pair: Pair) -> str:
     Better: fedavg+ecgr ended 1.23 points above fedavg (accuracy), likely between +0.40 and +2.06; by step length.
     """
     where = f"{pair.setting}: " if pair.setting else ""
-    if pair.primary.mean is None:
-        claim = f"{_both(pair)} cannot be compared: {pair.note}"
-    else:
-        claim = CLAIMS[pair.verdict](pair)
+    claim = CLAIMS[pair.verdict](pair) if pair.primary.mean is not None else _without_end(pair)
     return f"{where}{pair.verdict.capitalize()}: {claim}."
 
 
@@ -113,6 +110,10 @@ def _untrained(pair: Pair) -> str:
     return f"{_both(pair)} ended at {ends} ({_name(pair)}), and {guess}: more rounds or a larger lr first"
 
 
+def _without_end(pair: Pair) -> str:
+    return f"{_both(pair)} cannot be compared: {pair.note}"
+
+
 CLAIMS: Mapping[Verdict, Callable[[Pair], str]] = {
     "better": _shown,
     "worse": _shown,
@@ -120,6 +121,7 @@ CLAIMS: Mapping[Verdict, Callable[[Pair], str]] = {
     "not decided": _open,
     "too few seeds": _few,
     "not trained yet": _untrained,
+    "diverged": _without_end,
 }
 
 

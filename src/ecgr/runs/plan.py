@@ -69,6 +69,11 @@ class Plan:
         return [arm for arm in self.arms if is_baseline(arm, self.design)]
 
     @property
+    def baseline_runs(self) -> list[Planned]:
+        """Their runs."""
+        return plan(with_seeds(self.raw, self.baselines, self.seeds), self.directory, ARMS)
+
+    @property
     def budget(self) -> str:
         """What tuning costs, the same for every arm."""
         most = max(len(trials(self.raw, arm, self.grid)) for arm in self.arms)

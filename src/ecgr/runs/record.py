@@ -7,6 +7,7 @@
     steps.npz           which steps were kept, by client and round
     model.safetensors   the final global model; written last, so it marks a finished run
     checkpoint/         where an interrupted run goes on
+    diverged.json       why a run of a sweep or comparison ended early: no update could be used any more
 """
 
 import json
@@ -27,6 +28,7 @@ from ecgr.files import LATER, append, flush, write_atomically
 from ecgr.simulation.kept import Kept, pack_kept, unpack_kept
 
 FORMAT = 1
+DIVERGED = "diverged.json"
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,17 @@ class RunRecord:
     def finished(self) -> bool:
         """Whether the final model is there."""
         return (self.directory / "model.safetensors").is_file()
+
+    @property
+    def diverged(self) -> str | None:
+        """Why it ended early, if it did because no update could be used any more: it would end so again."""
+        path = self.directory / DIVERGED
+        if self.finished or not path.is_file():
+            return None
+        try:
+            return str(json.loads(path.read_bytes())["reason"])
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise DataError(f"{path}: not readable as JSON: {error}") from None
 
     def kept(self) -> list[Kept]:
         """Which steps were kept, by round and client; empty for runs without regulation."""

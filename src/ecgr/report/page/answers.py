@@ -21,6 +21,7 @@ MARKS: dict[Verdict, str] = {
     "not decided": "?",
     "too few seeds": "…",
     "not trained yet": "○",
+    "diverged": "✕",
 }
 """A verdict's sign, so that it is told by more than its colour and its word."""
 CAUSES: dict[Cause, str] = {

@@ -67,7 +67,7 @@ def warnings(runs: Sequence[Run]) -> list[str]:
     versions = dict.fromkeys(str(run.record.manifest.get("versions", {}).get("ecgr")) for run in runs)
     if len(versions) > 1:
         lines.append(f"The runs were made by different versions of ecgr ({', '.join(versions)}).")
-    for state in ("still going", "interrupted"):
+    for state in ("still going", "interrupted", "diverged"):
         found = [f"{run.name}, {len(run.rounds)} of {run.planned} rounds" for run in runs if run.state == state]
         if found:
             more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""

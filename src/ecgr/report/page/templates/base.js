@@ -59,7 +59,7 @@ function roundAxis(theme, rounds, more = {}) {
   return axis(theme, 'round', { showgrid: false, hoverformat: 'd', ...wholeMarks([1, ...rounds]), ...more });
 }
 
-const TONES = { better: 'good', worse: 'bad', equivalent: 'same', 'not trained yet': 'odd' };
+const TONES = { better: 'good', worse: 'bad', equivalent: 'same', 'not trained yet': 'odd', diverged: 'bad' };
 
 function verdictColour(theme, verdict) {
   return theme[TONES[verdict] ?? 'quiet'];
