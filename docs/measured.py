@@ -106,7 +106,8 @@ def measured(method: str, record: str, setting: str) -> Iterator[str]:
     """What a record says about a method, with a link to it; nothing where the method is not in it."""
     for pair in pairs(record, method, setting):
         cause = {None: "", "both": ", by both direction and length"}.get(pair["cause"], f", by {pair['cause']}")
-        yield f"{pair['verdict']}{cause}, {points(pair)}: [{record}](../results/data/{record}/comparison.json)"
+        told = f", {points(pair)}" if pair["metrics"]["last5"]["interval"] else ""
+        yield f"{pair['verdict']}{cause}{told}: [{record}](../results/data/{record}/comparison.json)"
 
 
 def pairs(record: str, method: str, setting: str = "") -> list[dict[str, Any]]:

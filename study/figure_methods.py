@@ -33,7 +33,8 @@ def method_map(boards: Sequence[Board]) -> Draw:
             for column, own in enumerate(found):
                 pair = own.get(method)
                 if pair is None or np.isnan(values[row, column]):
-                    ax.text(column, row, "not run" if pair is None else "", ha="center", va="center", color="0.5")
+                    said = "not run" if pair is None else pair.verdict
+                    ax.text(column, row, said, ha="center", va="center", color="0.5")
                     continue
                 colour = "white" if abs(values[row, column]) > 0.7 * MOST else "black"
                 ax.text(column, row, f"{values[row, column]:+.1f}", ha="center", va="center", color=colour)

@@ -59,11 +59,17 @@ def headline(board: Board) -> str:
         if any(pair.verdict == verdict for pair in pairs)
     ]
     told = told or ["nothing was shown to be better or worse"]
+    if lost := [f"`{pair.method}`" for pair in pairs if pair.verdict == "diverged"]:
+        told.append(f"diverged: {', '.join(lost)}")
     decided = [pair for pair in pairs if pair.verdict in ("better", "worse")]
-    own = [f"ECGR {_gained(pair)}, {pair.verdict}" for pair in pairs if pair.method == ECGR and pair not in decided]
+    own = [f"ECGR {_gained(pair)}, {pair.verdict}" for pair in pairs if pair.method == ECGR and _is_open(pair)]
     count = sum(map(is_small, decided))
     small = [f"{count} of these {len(decided)} differences are too small to matter"] if count else []
     return f"{board.title}, against a tuned FedAvg: {'; '.join([*told, *own, *small])}."
+
+
+def _is_open(pair: Pair) -> bool:
+    return pair.verdict not in ("better", "worse", "diverged")
 
 
 def is_small(pair: Pair) -> bool:
@@ -105,15 +111,15 @@ def _overview(boards: Sequence[Board]) -> Iterator[str]:
         " one of a problem, in points, in the mean over problems and at worst; small at worst is a safe choice."
     )
     yield ""
-    yield "| method | better | worse | equivalent | open | below the best, mean | at worst | problems |"
-    yield "|---|---|---|---|---|---|---|---|"
+    yield "| method | better | worse | equivalent | open | diverged | below the best, mean | at worst | problems |"
+    yield "|---|---|---|---|---|---|---|---|---|"
     for method in sorted(METHODS, key=lambda name: _mean([own[name] for own in found.values() if name in own])):
         own = [values[method] for values in found.values() if method in values]
         if own:
             counts = verdicts[method]
             told = [str(counts[verdict]) for verdict in ("better", "worse", "equivalent")]
-            told += [str(counts["not decided"] + counts["too few seeds"])]
-            cells = ["", "", "", ""] if method == BASELINE else told
+            told += [str(counts["not decided"] + counts["too few seeds"]), str(counts["diverged"])]
+            cells = [""] * len(told) if method == BASELINE else told
             numbers = f"{fmean(own):.2f} | {max(own):.2f} | {len(own)}"
             yield f"| {TITLES[method]} (`{method}`) | {' | '.join(cells)} | {numbers} |"
     yield from ("", "![every method on every problem](images/methods.png)", "")
