@@ -63,6 +63,7 @@ def draw(study: Study, folder: Path) -> None:
     if leaderboard := [board for board in study.boards if board.on_leaderboard]:
         size = (WIDTH, figure_methods.HEIGHT)
         figures.save(folder / "methods.png", size, figure_methods.method_map(leaderboard))
+        figures.save(folder / "profile.png", size, figure_methods.profile(leaderboard))
     theory = [e for e in study.steps["theory"] if e["config"]["data.name"] in EXAMINED]
     figures.save(folder / "positions.png", (WIDTH, 3.6), figures.positions(study.maps))
     found = {"theory": theory, "buffers": study.collapse["buffers"]}

@@ -1,6 +1,7 @@
-"""Every method on every problem of the leaderboard: differences to the tuned FedAvg as a map."""
+"""Every method on every problem of the leaderboard: differences to the tuned FedAvg as a map, and a profile."""
 
 from collections.abc import Sequence
+from statistics import fmean
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -9,11 +10,14 @@ from matplotlib.patches import Rectangle
 from ecgr.analysis.comparison import Pair
 from study.boards import Board
 from study.figures import Draw
-from study.methods_page import BASELINE, scale
+from study.methods_page import BASELINE, by_mean, scale, shortfalls
 from study.problems import METHODS, TITLES
 
 MOST = 8.0
 """Points at which the colour is full."""
+FARTHEST = 15.0
+"""Points below the best on the profile's axis; an arrow stands for what lies beyond."""
+MARKERS = "osD^vPX*<>hp"
 
 
 HEIGHT = 1.6 + 0.28 * len(METHODS)
@@ -44,6 +48,33 @@ def method_map(boards: Sequence[Board]) -> Draw:
         ax.set_xticks(
             range(len(boards)), [board.title.replace(", ", ",\n") for board in boards], rotation=30, ha="right"
         )
+
+    return draw
+
+
+def profile(boards: Sequence[Board]) -> Draw:
+    """A row for each method, the safest choice first: how far it ended below the best of each problem."""
+    found = {board.title: shortfalls(board) for board in boards}
+    methods = by_mean(found.values())
+
+    def draw(figure: Figure) -> None:
+        ax = figure.subplots()
+        for problem, (title, own) in enumerate(found.items()):
+            rows = [(min(own[name], FARTHEST), row) for row, name in enumerate(methods) if name in own]
+            marker = MARKERS[problem % len(MARKERS)]
+            ax.plot(*zip(*rows, strict=True), marker, markersize=5, alpha=0.75, label=title, clip_on=False)
+        for row, name in enumerate(methods):
+            values = [own[name] for own in found.values() if name in own]
+            ax.plot([min(fmean(values), FARTHEST)] * 2, [row - 0.35, row + 0.35], color="black", linewidth=2)
+            if max(values) > FARTHEST:
+                ax.text(FARTHEST + 0.3, row, f"→ {max(values):.0f}", va="center", color="0.4")
+        ax.set_yticks(range(len(methods)), [TITLES[name] for name in methods])
+        ax.set_ylim(len(methods) - 0.4, -0.6)
+        ax.set_xlim(-0.3, FARTHEST)
+        ax.set_xlabel("points below the best method of a problem; the bar is the mean over problems")
+        ax.grid(axis="x")
+        ax.set_axisbelow(True)
+        figure.legend(loc="outside lower center", ncols=2)
 
     return draw
 

@@ -1,7 +1,7 @@
 """docs/results/methods.md: what helps against a tuned FedAvg, problem by problem and over all, and what it costs."""
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -113,22 +113,25 @@ def _overview(boards: Sequence[Board]) -> Iterator[str]:
     yield ""
     yield "| method | better | worse | equivalent | open | diverged | below the best, mean | at worst | problems |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for method in sorted(METHODS, key=lambda name: _mean([own[name] for own in found.values() if name in own])):
+    for method in by_mean(found.values()):
         own = [values[method] for values in found.values() if method in values]
-        if own:
-            counts = verdicts[method]
-            told = [str(counts[verdict]) for verdict in ("better", "worse", "equivalent")]
-            told += [str(counts["not decided"] + counts["too few seeds"]), str(counts["diverged"])]
-            cells = [""] * len(told) if method == BASELINE else told
-            numbers = f"{fmean(own):.2f} | {max(own):.2f} | {len(own)}"
-            yield f"| {TITLES[method]} (`{method}`) | {' | '.join(cells)} | {numbers} |"
+        counts = verdicts[method]
+        told = [str(counts[verdict]) for verdict in ("better", "worse", "equivalent")]
+        told += [str(counts["not decided"] + counts["too few seeds"]), str(counts["diverged"])]
+        cells = [""] * len(told) if method == BASELINE else told
+        numbers = f"{fmean(own):.2f} | {max(own):.2f} | {len(own)}"
+        yield f"| {TITLES[method]} (`{method}`) | {' | '.join(cells)} | {numbers} |"
+    yield from ("", "![how far each method ended below the best](images/profile.png)", "")
     yield from ("", "![every method on every problem](images/methods.png)", "")
     yield "Differences to the tuned FedAvg in points; framed where the verdict is better or worse."
     yield ""
 
 
-def _mean(values: Sequence[float]) -> float:
-    return fmean(values) if values else float("inf")
+def by_mean(found: Iterable[Mapping[str, float]]) -> list[str]:
+    """The methods that have an end on some problem, by how far below the best they ended in the mean."""
+    problems = list(found)
+    values = {method: [own[method] for own in problems if method in own] for method in METHODS}
+    return sorted((method for method, own in values.items() if own), key=lambda method: fmean(values[method]))
 
 
 def _verdicts(boards: Sequence[Board], method: str) -> Iterator[str]:

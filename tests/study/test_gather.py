@@ -127,8 +127,9 @@ def test_a_finished_comparison_becomes_a_section_and_a_row_of_the_overview(tmp_p
     assert f"Commit {board.commits[0][:7]}." in text if board.commits else "Commit" in text
     assert "Of the server's learning rates, `fedavg/average(lr=" in text
     assert "- Heart disease at four hospitals: `heart`" in text
-    figures.save(tmp_path / "map.png", (6.0, figure_methods.HEIGHT), figure_methods.method_map(study.boards))
-    assert (tmp_path / "map.png").stat().st_size > 1000
+    for drawing in (figure_methods.method_map, figure_methods.profile):
+        figures.save(tmp_path / f"{drawing.__name__}.png", (6.0, figure_methods.HEIGHT), drawing(study.boards))
+        assert (tmp_path / f"{drawing.__name__}.png").stat().st_size > 1000
     shortfalls = methods_page.shortfalls(board)
     assert min(shortfalls.values()) == 0 and set(shortfalls) == {run.method for run in board.runs if run.role == "arm"}
     assert any(line.startswith("- MNIST, alpha 0.01, against a tuned FedAvg:") for line in summary(study))
