@@ -114,8 +114,8 @@ def measured(method: str, record: str, setting: str) -> Iterator[str]:
     """What a record says about a method, with a link to it; nothing where the method is not in it."""
     for pair in pairs(record, method, setting):
         cause = {None: "", "both": ", by both direction and length"}.get(pair["cause"], f", by {pair['cause']}")
-        told = f", {points(pair)}" if pair["metrics"]["last5"]["interval"] else ""
-        yield f"{pair['verdict']}{cause}{told}: [{record}](../results/data/{record}/comparison.json)"
+        told = [f"{pair['verdict']}{cause}", points(pair)]
+        yield f"{', '.join(dict.fromkeys(told))}: [{record}](../results/data/{record}/comparison.json)"
 
 
 def pairs(record: str, method: str, setting: str = "") -> list[dict[str, Any]]:
@@ -133,6 +133,8 @@ def every_pair(record: str) -> list[dict[str, Any]]:
 def points(pair: dict[str, Any]) -> str:
     """A pair's difference with its interval."""
     found = pair["metrics"]["last5"]
+    if found["interval"] is None:
+        return str(pair["verdict"])
     low, high = (100 * end for end in found["interval"])
     return f"{100 * found['mean_difference']:+.1f} points ({low:+.1f} to {high:+.1f})"
 
@@ -202,6 +204,7 @@ def _hospitals() -> str:
         f" {pair['metrics']['last5']['mean_difference']:+.4f} AUC from FedAvg"
         f"{', too little to matter' if abs(pair['metrics']['last5']['mean_difference']) < pair['margin'] else ''}.\n"
         for pair in pairs("leaderboard-heart", "drift_correction")
+        if pair["verdict"] != "diverged"
     )
 
 

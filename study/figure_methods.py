@@ -10,7 +10,7 @@ from matplotlib.patches import Rectangle
 from ecgr.analysis.comparison import Pair
 from study.boards import Board
 from study.figures import Draw
-from study.methods_page import BASELINE, by_mean, scale, shortfalls
+from study.methods_page import BASELINE, ranked, scale, shortfalls
 from study.problems import METHODS, TITLES
 
 MOST = 8.0
@@ -55,7 +55,7 @@ def method_map(boards: Sequence[Board]) -> Draw:
 def profile(boards: Sequence[Board]) -> Draw:
     """A row for each method, the safest choice first: how far it ended below the best of each problem."""
     found = {board.title: shortfalls(board) for board in boards}
-    methods = by_mean(found.values())
+    methods = ranked(boards)
 
     def draw(figure: Figure) -> None:
         ax = figure.subplots()
@@ -65,6 +65,9 @@ def profile(boards: Sequence[Board]) -> Draw:
             ax.plot(*zip(*rows, strict=True), marker, markersize=5, alpha=0.75, label=title, clip_on=False)
         for row, name in enumerate(methods):
             values = [own[name] for own in found.values() if name in own]
+            if not values:
+                ax.text(FARTHEST / 2, row, "diverged", ha="center", va="center", color="0.4")
+                continue
             ax.plot([min(fmean(values), FARTHEST)] * 2, [row - 0.35, row + 0.35], color="black", linewidth=2)
             if max(values) > FARTHEST:
                 ax.text(FARTHEST + 0.3, row, f"→ {max(values):.0f}", va="center", color="0.4")

@@ -1,7 +1,7 @@
 """docs/results/methods.md: what helps against a tuned FedAvg, problem by problem and over all, and what it costs."""
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Any
 
@@ -103,23 +103,23 @@ def _overview(boards: Sequence[Board]) -> Iterator[str]:
     """All problems of the leaderboard together."""
     if not boards:
         return
-    found = {board.name: shortfalls(board) for board in boards}
-    verdicts = {method: Counter(_verdicts(boards, method)) for method in METHODS}
+    found = [shortfalls(board) for board in boards]
     yield from ("## Over all problems", "")
     yield (
         f"{len(boards)} of the leaderboard's problems were run. *Below the best*: how far a method ended below the best"
-        " one of a problem, in points, in the mean over problems and at worst; small at worst is a safe choice."
+        " one of a problem, in points, in the mean over problems and at worst; small at worst is a safe choice, unless"
+        " it diverged anywhere."
     )
     yield ""
     yield "| method | better | worse | equivalent | open | diverged | below the best, mean | at worst | problems |"
     yield "|---|---|---|---|---|---|---|---|---|"
-    for method in by_mean(found.values()):
-        own = [values[method] for values in found.values() if method in values]
-        counts = verdicts[method]
+    for method in ranked(boards):
+        own = [values[method] for values in found if method in values]
+        counts = Counter(_verdicts(boards, method))
         told = [str(counts[verdict]) for verdict in ("better", "worse", "equivalent")]
         told += [str(counts["not decided"] + counts["too few seeds"]), str(counts["diverged"])]
         cells = [""] * len(told) if method == BASELINE else told
-        numbers = f"{fmean(own):.2f} | {max(own):.2f} | {len(own)}"
+        numbers = f"{fmean(own):.2f} | {max(own):.2f} | {len(own)}" if own else " | | 0"
         yield f"| {TITLES[method]} (`{method}`) | {' | '.join(cells)} | {numbers} |"
     yield from ("", "![how far each method ended below the best](images/profile.png)", "")
     yield from ("", "![every method on every problem](images/methods.png)", "")
@@ -127,11 +127,15 @@ def _overview(boards: Sequence[Board]) -> Iterator[str]:
     yield ""
 
 
-def by_mean(found: Iterable[Mapping[str, float]]) -> list[str]:
-    """The methods that have an end on some problem, by how far below the best they ended in the mean."""
-    problems = list(found)
-    values = {method: [own[method] for own in problems if method in own] for method in METHODS}
-    return sorted((method for method, own in values.items() if own), key=lambda method: fmean(values[method]))
+def ranked(boards: Sequence[Board]) -> list[str]:
+    """The methods that took part: who diverged least often first, then by how far below the best in the mean."""
+    found = [shortfalls(board) for board in boards]
+
+    def place(method: str) -> tuple[int, float]:
+        own = [values[method] for values in found if method in values]
+        return [*_verdicts(boards, method)].count("diverged"), fmean(own) if own else float("inf")
+
+    return sorted((name for name in METHODS if name == BASELINE or any(_verdicts(boards, name))), key=place)
 
 
 def _verdicts(boards: Sequence[Board], method: str) -> Iterator[str]:

@@ -11,9 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from torch import nn
 
 import ecgr
+from ecgr.analysis.arms import group_runs
 from ecgr.errors import ConfigError, DataError, EnvironmentFault, QuorumLost
+from ecgr.report.figures.table import table_rows
 from ecgr.report.sentences import sentence
 from ecgr.runs.paired import seed_list
 from ecgr.runs.record import RunRecord
@@ -120,14 +124,61 @@ def test_a_method_that_diverges_is_an_answer_and_the_others_are_judged_without_i
     lost, other = answer.pairs
     assert (lost.verdict, lost.seeds, lost.primary.mean) == ("diverged", (0, 1), None)
     assert (other.verdict, other.family) == ("too few seeds", 1)
-    assert "at the end of seeds 0, 1: training diverged there" in sentence(lost)
+    assert "fedavg/average(lr=1e+30) without a finite accuracy at the end of seeds 0, 1" in sentence(lost)
     assert "Diverged: fedavg/average(lr=1e+30)." in str(answer)
     page = unescape((out / "report.html").read_text())
     assert "2 runs are diverged" in page
+    assert re.search(r'class="answer diverged"[\s\S]*?✕', page)
+    rows = table_rows(group_runs(answer.runs, "fedavg", "method"), answer.comparison)
+    row = next(row for row in rows if row["verdict"] == "diverged")
+    assert (row["seeds"], row["last5"], row["best"]) == (2, None, None)
     for again in (out, out / "summaries.json"):
         assert ecgr.compare(again).to_json() == answer.to_json()
     states = {run.record.diverged is None: run.state for run in answer.runs}
     assert states == {True: "finished", False: "diverged"}
+
+
+def test_a_method_that_no_choice_can_train_goes_on_and_is_said_to_diverge(tmp_path: Path) -> None:
+    settings = {"partition.clients": 2, "data.fraction": 0.1, "federation.rounds": 3}
+    said: list[str] = []
+    answer = ecgr.compare(
+        "quickstart",
+        methods=["fedavg", "fedavg/average(lr=1e30)"],
+        tune={"optimizer.lr": [0.01, 0.02]},
+        seeds=2,
+        settings=settings,
+        engine="serial",
+        out=tmp_path / "out",
+        warn=said.append,
+    )
+    assert [pair.verdict for pair in answer.pairs] == ["diverged"]
+    assert any("every choice diverged; it goes on with the first, optimizer.lr = 0.01" in line for line in said)
+    page = unescape((tmp_path / "out" / "report.html").read_text())
+    assert "Did it help?" in page and "no finished baseline" not in page
+    with pytest.raises(ConfigError, match=r"^--tune: no choice of hyper-parameters for fedavg\S* could be trained"):
+        ecgr.compare(
+            "quickstart",
+            methods=["fedavg/average(lr=1e30)", "fedavg"],
+            tune={"optimizer.lr": [0.01]},
+            seeds=2,
+            settings=settings,
+            engine="serial",
+            out=tmp_path / "other",
+        )
+
+
+def test_scores_without_bound_are_a_divergence(tmp_path: Path) -> None:
+    """A regression whose weights are finite and whose errors are not, where accuracies would still be numbers."""
+    x, clients = torch.linspace(1, 2, 40)[:, None], [0, 1] * 20
+    test = (1e6 * x, x)
+    task = ecgr.Task(
+        model=lambda: nn.Linear(1, 1), train=(x, x), test=test, clients=clients, loss=ecgr.MSE(), metrics=["mae"]
+    )
+    methods = ["fedavg", "fedavg/average(lr=1e35)"]
+    answer = ecgr.compare(task, methods=methods, seeds=2, rounds=2, lr=0.01, engine="serial", out=tmp_path / "out")
+    assert [pair.verdict for pair in answer.pairs] == ["diverged"]
+    reasons = {run.record.diverged for run in answer.runs if run.state == "diverged"}
+    assert any("training diverged; a smaller optimizer.lr often helps" in str(reason) for reason in reasons), reasons
 
 
 def test_a_baseline_that_diverges_is_one_line_with_the_reason(tmp_path: Path) -> None:

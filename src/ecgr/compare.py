@@ -160,6 +160,11 @@ def tune_arms(planned: Plan, make: Make, warn: Warn) -> Plan:
     warn(f"note: {planned.budget}")
     make(planned.tuning, tolerated=(QuorumLost.exit_code,))  # a choice that diverges has been tried, too
     choices = [_choice(planned, arm) for arm in planned.arms]
+    for arm, choice in zip(planned.arms, choices, strict=True):
+        if arm in planned.baselines and not choice.trained:
+            raise ConfigError(
+                f"--tune: no choice of hyper-parameters for {arm.name} could be trained; try smaller values"
+            )
     for line in [line for choice in choices for line in choice.warnings]:
         warn(f"note: {line}")
     content = {

@@ -172,7 +172,20 @@ class TestOtherMetrics:
         found[-1] = replace(found[-1], values=(*found[-1].values[:-1], None))
         pair = verdict(found)
         assert (pair.verdict, pair.primary.mean) == ("diverged", None)
-        assert pair.note == "no finite mae at the end of seed 9: training diverged there"
+        assert pair.note == "fedavg+ecgr without a finite mae at the end of seed 9: training diverged there"
+        assert all(estimate.mean is None for estimate in pair.estimates.values())  # nor is it good by how it began
+
+    def test_a_baseline_that_diverged_is_not_blamed_on_the_method(self) -> None:
+        found = runs(-0.5, level=5.0, metric=MAE)
+        found[0] = replace(found[0], values=(*found[0].values[:-1], None))
+        pair = verdict(found)
+        assert (pair.verdict, pair.diverged) == ("not decided", ("fedavg",))
+        assert pair.note.startswith("fedavg without a finite mae at the end of seed 0")
+
+    def test_what_diverged_is_said_to_have_even_where_the_rest_learned_nothing(self) -> None:
+        found = runs(0.0, level=0.1, chance=0.1)
+        found[-1] = replace(found[-1], values=(*found[-1].values[:-1], None))
+        assert verdict(found).verdict == "diverged"
 
     def test_different_metrics_are_not_compared(self) -> None:
         found = [*runs(0.0)[:10], *runs(0.0, metric=replace(MAE, unit="share"))[10:]]

@@ -97,8 +97,9 @@ class Pair:
     ``algorithm`` and ``regulator`` are those of the method; ``baseline`` is what was asked for as such (a regulator,
     or a method); ``method`` and ``baseline_method`` name both sides in full. ``remarks`` are what a reader of the
     verdict should also know; ``margin`` is what counts as no difference; ``chance`` what a constant guess reaches, and
-    ``at_chance`` names the methods that do no better; ``rising`` names the methods whose curves still get better at the
-    end; ``rounds`` is how many each run has, of which the last five decide; ``split`` is what is behind ``cause``.
+    ``at_chance`` names the methods that do no better; ``diverged`` names those with a run that has no finite end;
+    ``rising`` names the methods whose curves still get better at the end; ``rounds`` is how many each run has, of which
+    the last five decide; ``split`` is what is behind ``cause``.
     """
 
     setting: str
@@ -119,6 +120,7 @@ class Pair:
     margin: float | None = None
     chance: float | None = None
     at_chance: tuple[str, ...] = ()
+    diverged: tuple[str, ...] = ()
     rising: tuple[str, ...] = ()
     cause: Cause | None = None
     split: Split | None = None
@@ -205,6 +207,7 @@ def match(arms: Mapping[str, Arm], name: str, baseline: str) -> Pair:
         margin=margin,
         chance=first.chance,
         at_chance=tuple(side[0].method for side in (left, right) if at_chance(metric, first.chance, _ends(side))),
+        diverged=tuple(side[0].method for side in (left, right) if len(_ends(side)) < len(side)),
         rising=tuple(side[0].method for side in (left, right) if side and still_rising(side, margin)),
     )
 
@@ -272,7 +275,10 @@ def _estimate(
     target: float | None,
     margin: float | None,
 ) -> Estimate:
-    measured = [(metric.measure(b, target), metric.measure(o, target)) for b, o in zip(base, other, strict=True)]
+    def measure(run: RunSummary) -> float | None:  # before it diverged, a run may have been good: that says nothing
+        return None if last5(run) is None else metric.measure(run, target)
+
+    measured = [(measure(before), measure(after)) for before, after in zip(base, other, strict=True)]
     known = [(before, after) for before, after in measured if before is not None and after is not None]
     if not known or len(known) < len(measured):
         return Estimate(tuple(None if b is None or a is None else a - b for b, a in measured))

@@ -6,7 +6,6 @@ from statistics import fmean
 from typing import Any
 
 from ecgr.analysis.quantities import ACCURACY, Quantity
-from ecgr.errors import ConfigError
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,8 +32,16 @@ class Choice:
     edges: tuple[str, ...]
 
     @property
+    def trained(self) -> bool:
+        """Whether any choice could be trained."""
+        return any(trial.mean is not None for trial in self.trials)
+
+    @property
     def warnings(self) -> list[str]:
         """What a person should know before believing in a tuned method."""
+        if not self.trained:
+            chosen = ", ".join(f"{key} = {value!r}" for key, value in self.best.items())
+            return [f"{self.method}: every choice diverged; it goes on with the first, {chosen}"]
         lines = []
         for key in self.edges:
             tried = sorted({trial.values[key] for trial in self.trials})
@@ -58,7 +65,7 @@ class Choice:
 
 
 def choose(method: str, trials: Sequence[Scored], quantity: Quantity = ACCURACY) -> Choice:
-    """The trial with the best mean; of equals the first.
+    """The trial with the best mean; of equals the first, which is also taken where none could be trained.
 
     >>> tried = [Scored({"optimizer.lr": lr}, {100: score}) for lr, score in ((0.01, 0.5), (0.1, 0.9), (1.0, None))]
     >>> choose("fedavg", tried).best, choose("fedavg", tried).edges
@@ -68,7 +75,7 @@ def choose(method: str, trials: Sequence[Scored], quantity: Quantity = ACCURACY)
     """
     scored = [(trial, mean) for trial in trials if (mean := trial.mean) is not None]
     if not scored:
-        raise ConfigError(f"--tune: no choice of hyper-parameters for {method} could be trained; try smaller values")
+        return Choice(method, trials[0].values, tuple(trials), edges=())
     best = max(scored, key=lambda pair: quantity.gain(pair[1]))[0]
     return Choice(method, best.values, tuple(trials), tuple(key for key in best.values if _at_edge(key, best, trials)))
 

@@ -16,7 +16,9 @@ from ecgr.analysis.power import ALPHA, least_seeds, seeds_for_effect
 def give_verdict(pair: Pair) -> Pair:
     """The pair with its verdict, the seeds that would decide, and a note."""
     verdict = judge(pair.primary, pair.metric.larger_is_better)
-    if len(pair.at_chance) > 1 or (pair.at_chance and verdict == "equivalent"):
+    if pair.diverged == (pair.method,):
+        verdict = "diverged"
+    elif len(pair.at_chance) > 1 or (pair.at_chance and verdict == "equivalent"):
         verdict = "not trained yet"
     remarks = (*_remarks(pair, verdict), *_omissions(pair.left_out))
     needed = seeds_for_effect(pair.primary.dz, pair.family)
@@ -34,7 +36,7 @@ def judge(estimate: Estimate, larger_is_better: bool = True) -> Verdict:
     'not decided'
     """
     if estimate.mean is None:
-        return "diverged" if estimate.differences else "too few seeds"
+        return "not decided" if estimate.differences else "too few seeds"
     if estimate.excludes_zero and _below_alpha(estimate.p_holm):
         return "better" if (estimate.mean > 0) == larger_is_better else "worse"
     if estimate.interval is None or (estimate.p_least is not None and estimate.p_least >= ALPHA):
@@ -47,8 +49,9 @@ def _remarks(pair: Pair, verdict: Verdict) -> Iterator[str]:
     estimate, count = pair.primary, len(pair.seeds)
     if estimate.mean is None:
         missing = [seed for seed, gain in zip(pair.seeds, estimate.differences, strict=True) if gain is None]
+        who = " and ".join(pair.diverged)
         yield (
-            f"no finite {pair.metric.name} at the end of {_seeds(missing)}: training diverged there"
+            f"{who} without a finite {pair.metric.name} at the end of {_seeds(missing)}: training diverged there"
             if missing
             else "no seed has a finished run on both sides"
         )

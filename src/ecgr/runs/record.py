@@ -7,7 +7,7 @@
     steps.npz           which steps were kept, by client and round
     model.safetensors   the final global model; written last, so it marks a finished run
     checkpoint/         where an interrupted run goes on
-    diverged.json       why a run of a sweep or comparison ended early: no update could be used any more
+    diverged.json       why a run ended early, if it did because no update could be used any more
 """
 
 import json

@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, QuorumLost
 from ecgr.experiment.config import Experiment, changes_of, load
 from ecgr.experiment.dealing import natural_note
+from ecgr.files import write_atomically
 from ecgr.runs.manifest import differences, identity_of, manifest_of
 from ecgr.runs.place import acquire, locked, refuse_foreign
-from ecgr.runs.record import RunRecord, RunWriter
+from ecgr.runs.record import DIVERGED, RunRecord, RunWriter, to_json
 from ecgr.runs.workers import asked_workers, worker_count
 from ecgr.tasks.losses import flatness_note
 from ecgr.tasks.task import Task
@@ -97,15 +98,18 @@ def run(
     play_into = partial(play, problem, data, directory, resume=resume, every=every, apart=apart, watch=watch, warn=warn)
     from ecgr.simulation.rounds import simulate  # loads torch
 
-    if not (resume and RunRecord.is_run(directory)):
-        with open_engine() as chosen:  # one that cannot be opened leaves no run behind
-            return play_into(partial(simulate, problem, chosen))
-
     def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
         with open_engine() as chosen:  # there may be nothing left to play
             yield from simulate(problem, chosen, snapshot)
 
-    return play_into(play_on)
+    try:
+        if resume and RunRecord.is_run(directory):
+            return play_into(play_on)
+        with open_engine() as chosen:  # one that cannot be opened leaves no run behind
+            return play_into(partial(simulate, problem, chosen))
+    except QuorumLost as error:
+        write_atomically(directory / DIVERGED, to_json({"reason": "; ".join(str(error).splitlines())}))
+        raise
 
 
 def play(
@@ -157,6 +161,7 @@ def _play(
         snapshot, position = restored.snapshot, restored.position
         for line in restored.damaged:
             warn(f"note: passed over a damaged checkpoint: {line}")
+    (directory / DIVERGED).unlink(missing_ok=True)
     writer.rewind(position, snapshot.rounds)
     for row in RunRecord(directory).rounds:
         watch(row)

@@ -12,12 +12,11 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ecgr.errors import ConfigError, DataError, EcgrError, QuorumLost, with_code
+from ecgr.errors import ConfigError, DataError, EcgrError, with_code
 from ecgr.experiment.choices import override
 from ecgr.experiment.config import Experiment, read
-from ecgr.files import write_atomically
 from ecgr.runs.place import refuse_unusable
-from ecgr.runs.record import DIVERGED, RunRecord, to_json
+from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.runs.workers import asked_workers, worker_count
 from ecgr.tasks.data.verify import OnDisk
@@ -207,8 +206,6 @@ def execute(
                 failures.append(Failure(planned.name, answer.reason, exit_code=5))
             elif answer is not None:
                 failures.append(answer)
-                if answer.exit_code == QuorumLost.exit_code:
-                    write_atomically(planned.directory / DIVERGED, to_json({"reason": answer.reason}))
             if listener is not None:
                 listener.ended(planned)
     return failures

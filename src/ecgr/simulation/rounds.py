@@ -187,10 +187,10 @@ def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation
     evaluation = summarise(problem, scores)
     for name, value in evaluation.metrics.items():
         if not np.isfinite(value):
-            raise DataError(
-                f"round {snapshot.rounds}: the metric {name} is {value} on the test samples; where training diverged,"
-                " a smaller optimizer.lr helps"
-            )
+            line = f"round {snapshot.rounds}: the metric {name} is {value} on the test samples"
+            if np.isfinite(evaluation.loss):
+                raise DataError(f"{line}, though the loss is finite: it is not defined for them")
+            raise QuorumLost(f"{line}, and so is the loss: training diverged; a smaller optimizer.lr often helps")
     return evaluation
 
 

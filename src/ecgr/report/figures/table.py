@@ -29,12 +29,15 @@ Row = Mapping[str, Any]
 
 
 def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
-    """One row for each arm with finished runs: means over seeds as shares, and the pair's primary difference."""
+    """One row for each arm with runs that ended: means over seeds as shares, and the pair's primary difference.
+
+    There is no mean where one of them diverged.
+    """
     pairs = {(pair.setting, pair.algorithm, pair.regulator): pair for pair in comparison.pairs}
     rows: list[Row] = []
     for group in groups:
         for arm in group.arms:
-            runs = [run.summary for run in arm.runs if run.state == "finished" and run.rounds]
+            runs = [run.summary for run in arm.runs if run.state in ("finished", "diverged") and run.summary.rounds]
             if not runs:
                 continue
             row: dict[str, Any] = dict.fromkeys(COLUMNS)
@@ -48,6 +51,8 @@ def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
                 "seeds": len(runs),
                 **{name: _mean(METRICS[name].measure(run, None) for run in runs) for name in ("last5", "last", "best")},
             }
+            if row["last5"] is None:
+                row["best"] = None
             pair = pairs.get((arm.setting, arm.algorithm, arm.regulator))
             if pair is not None:
                 low, high = pair.primary.interval or (None, None)

@@ -66,7 +66,7 @@ def answers(comparison: Comparison) -> list[dict[str, Any]]:
             "method": pair.method,
             "verdict": verdict_text(pair),
             "class": verdict_class(pair),
-            "mark": "" if pair.primary.mean is None else MARKS[pair.verdict],
+            "mark": "" if _says_nothing(pair) else MARKS[pair.verdict],
             "sentence": sentence(pair),
             "details": details(pair),
             "note": pair.note,
@@ -78,14 +78,18 @@ def answers(comparison: Comparison) -> list[dict[str, Any]]:
 
 def verdict_text(pair: Pair) -> str:
     """The verdict with its cause, where that was measured."""
-    if pair.primary.mean is None:
+    if _says_nothing(pair):
         return "nothing to compare"
     return f"{pair.verdict}, {CAUSES[pair.cause]}" if pair.cause else pair.verdict
 
 
 def verdict_class(pair: Pair) -> str:
     """The verdict as a name for styles."""
-    return "nothing" if pair.primary.mean is None else pair.verdict.replace(" ", "-")
+    return "nothing" if _says_nothing(pair) else pair.verdict.replace(" ", "-")
+
+
+def _says_nothing(pair: Pair) -> bool:
+    return pair.primary.mean is None and pair.verdict != "diverged"
 
 
 def _by_metric(pairs: Iterable[Pair]) -> dict[str, list[Pair]]:

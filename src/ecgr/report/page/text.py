@@ -21,11 +21,17 @@ from ecgr.report.sentences import answer, best_first
 
 NAMED = 6
 """Runs named in a warning before the rest are only counted."""
+UNFINISHED = {
+    "still going": "not counted",
+    "interrupted": "not counted",
+    "diverged": "and counted as ones without an end",
+}
+"""What becomes of runs that are not finished."""
 
 
 def page_text(runs: Sequence[Run], groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
     """What the template prints."""
-    compared = any(pair.primary.mean is not None for pair in comparison.pairs)
+    compared = any(pair.primary.mean is not None or pair.verdict == "diverged" for pair in comparison.pairs)
     return {
         "heading": "Did it help?" if compared else "What was run",
         "names": join_values(run.record.manifest.get("name") for run in runs),
@@ -67,13 +73,13 @@ def warnings(runs: Sequence[Run]) -> list[str]:
     versions = dict.fromkeys(str(run.record.manifest.get("versions", {}).get("ecgr")) for run in runs)
     if len(versions) > 1:
         lines.append(f"The runs were made by different versions of ecgr ({', '.join(versions)}).")
-    for state in ("still going", "interrupted", "diverged"):
+    for state, meaning in UNFINISHED.items():
         found = [f"{run.name}, {len(run.rounds)} of {run.planned} rounds" for run in runs if run.state == state]
         if found:
             more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
             are = "run is" if len(found) == 1 else "runs are"
             lines.append(
-                f"{len(found)} {are} {state} ({'; '.join(found[:NAMED])}{more}). Drawn in the curves, not counted."
+                f"{len(found)} {are} {state} ({'; '.join(found[:NAMED])}{more}). Drawn in the curves, {meaning}."
             )
     return lines
 
