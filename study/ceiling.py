@@ -160,10 +160,13 @@ ARMS: Mapping[str, tuple[str, str] | None] = {
 
 @dataclass(frozen=True, slots=True)
 class Course:
-    """What an arm came to: accuracy and length of the server's step by round, mean cosines with the target."""
+    """What an arm came to: accuracy and length of the server's step by round, mean cosines with the target.
 
-    values: tuple[float, ...]
-    step_norms: tuple[float, ...]
+    Rounds after training diverged have neither.
+    """
+
+    values: tuple[float | None, ...]
+    step_norms: tuple[float | None, ...]
     plain_cosine: float | None
     cosine: float | None
 
@@ -177,6 +180,8 @@ def follow(problem: Problem, arm: str) -> Course:
     with one_thread():
         for _ in range(problem.experiment.federation.rounds):
             trained = _train(problem, workspace, now, memory)
+            if not all(own.isfinite().all() for own in trained.steps):
+                break
             step = plain = trained.plain
             target = None if chosen is None else TARGETS[chosen[0]](trained)
             if chosen is not None and target is not None:
@@ -188,7 +193,8 @@ def follow(problem: Problem, arm: str) -> Course:
             values.append(evaluate(problem, engine, now).metrics[problem.metrics[0].name])
             norms.append(float(step.norm()))
     before, after = (fmean(column) for column in zip(*cosines, strict=True)) if cosines else (None, None)
-    return Course(tuple(values), tuple(norms), before, after)
+    lost = (None,) * (problem.experiment.federation.rounds - len(values))
+    return Course((*values, *lost), (*norms, *lost), before, after)
 
 
 def take_steps(workspace: Workspace, params: Tensor, batches: Iterable[Tensor], lr: float) -> Tensor:

@@ -40,7 +40,8 @@ def run_one(out: Path, job: Job, settings: Sequence[tuple[str, Any]] = ()) -> st
     course = follow(prepare(experiment, experiment.source.load()), arm)
     content = {"preset": preset, "arm": arm, "seed": seed, "commit": commit(), **asdict(course)}
     write_atomically(place(out, job), to_json(content))
-    return f"{preset} {arm}, seed {seed}: {course.values[-1]:.4f}"
+    end = course.values[-1]
+    return f"{preset} {arm}, seed {seed}: {'diverged' if end is None else f'{end:.4f}'}"
 
 
 def place(out: Path, job: Job) -> Path:

@@ -100,14 +100,20 @@ def section(ceiling: Ceiling | None, best: Iterable[str] = ()) -> Iterator[str]:
     for data in ceiling.comparisons:
         for arm, title in TITLES.items():
             pair = ceiling.pair(data, arm)
-            if pair is not None and pair.primary.mean is not None:
+            if pair is not None:
                 yield _row(DATA[data], title, pair, ceiling.cosines(data, arm))
     yield from ("", *answer(ceiling, best))
 
 
 def _row(data: str, title: str, pair: Pair, cosines: tuple[float, float] | None) -> str:
     told = "" if cosines is None else f"{cosines[0]:.3f}, {cosines[1]:.3f}"
-    level = f"{100 * (pair.primary.baseline_mean or 0.0):.2f}"
+    found = pair.primary
+    if found.mean is None:
+        lost = sum(difference is None for difference in found.differences)
+        return (
+            f"| {data} | {title} | | with {lost} of {len(pair.seeds)} seeds there is no end | {pair.verdict} | {told} |"
+        )
+    level = f"{100 * (found.baseline_mean or 0.0):.2f}"
     return f"| {' | '.join([data, title, level, gain(pair), pair.verdict, told])} |"
 
 

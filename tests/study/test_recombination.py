@@ -93,3 +93,11 @@ def test_a_job_leaves_a_file_that_says_what_made_it(tmp_path: Path) -> None:
     (found,) = read_ceiling(tmp_path)
     assert (found["arm"], found["seed"], len(found["values"])) == ("epoch: own steps >= 0", 0, 2)
     assert found["commit"] is None or len(found["commit"]) == 40
+
+
+def test_an_arm_that_diverges_has_no_end_and_stops_nobody_else(tmp_path: Path) -> None:
+    wild = tuple({**SMALL, "regulator.name": "none", "optimizer.lr": 1e30}.items())
+    line = run_one(tmp_path, ("quickstart", "gradient: own steps", 0), wild)
+    assert line.endswith("seed 0: diverged")
+    (found,) = read_ceiling(tmp_path)
+    assert found["values"] == found["step_norms"] == [None, None]
