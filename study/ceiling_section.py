@@ -26,8 +26,16 @@ TITLES = {
     "epoch: itself": "the epoch's own direction",
     "gradient: itself": "the true gradient's own direction",
 }
+IN_FULL = {
+    **TITLES,
+    "gradient: own steps": "told the true gradient, weights of any sign",
+    "epoch: own steps": "told an epoch on everybody's data, weights of any sign",
+}
+"""For a sentence, where no row stands above."""
 DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 ALONE = ("gradient: own steps >= 0", "gradient: own steps", "epoch: own steps >= 0", "epoch: own steps")
+DAMPING = ("gradient: own steps >= 0", "epoch: own steps >= 0")
+"""What regulators that keep some steps and damp the others can do at best: none counts a step negatively."""
 ESTIMATES = ("previous: own steps >= 0", "momentum: own steps >= 0", "control: own steps >= 0")
 TOGETHER = ("epoch: clients >= 0", "epoch: all steps >= 0")
 
@@ -121,9 +129,27 @@ def answer(ceiling: Ceiling, best: Iterable[str]) -> Iterator[str]:
     """The paragraph, by rules: what a client alone, an estimate, and a choice made together reach."""
     yield (
         "**Is there a better way to partition and recombine local gradients?** The paper leaves that open. "
-        + " ".join([_alone(ceiling), _estimates(ceiling), _together(ceiling), *best])
+        + " ".join(
+            [
+                _alone(ceiling),
+                _damping(ceiling),
+                _estimates(ceiling),
+                *_gradient(ceiling),
+                _together(ceiling),
+                *best,
+            ]
+        )
     )
     yield ""
+
+
+def in_short(ceiling: Ceiling) -> str:
+    """For somebody who reads no further."""
+    return (
+        "Is there a better way to partition and recombine local gradients? What one could gain at best, in points, with"
+        f" the server's step as long as plain. {_damping(ceiling)} {_together(ceiling)} The whole answer:"
+        " [the ceiling of regulation](docs/results/paper.md#the-ceiling-of-regulation)."
+    )
 
 
 def _best(ceiling: Ceiling, arms: Sequence[str], data: str) -> tuple[str, Pair] | None:
@@ -133,7 +159,7 @@ def _best(ceiling: Ceiling, arms: Sequence[str], data: str) -> tuple[str, Pair] 
 
 def _told(ceiling: Ceiling, arms: Sequence[str]) -> str:
     found = [(DATA[data], _best(ceiling, arms, data)) for data in ceiling.comparisons]
-    return "; ".join(f"on {name} {gain(best[1])}, {TITLES[best[0]]}" for name, best in found if best is not None)
+    return "; ".join(f"on {name} {gain(best[1])}, {IN_FULL[best[0]]}" for name, best in found if best is not None)
 
 
 def _alone(ceiling: Ceiling) -> str:
@@ -148,6 +174,25 @@ def _alone(ceiling: Ceiling) -> str:
         "A client that is told what no client knows, and brings its own steps as near to it as they allow, gains (the"
         f" best of four ways, in points): {_told(ceiling, ALONE)}; {verdict}."
     )
+
+
+def _damping(ceiling: Ceiling) -> str:
+    return (
+        "With weights that are not negative, as those of every rule that keeps steps and damps others (the best of"
+        f" two): {_told(ceiling, DAMPING)}."
+    )
+
+
+def _gradient(ceiling: Ceiling) -> Iterator[str]:
+    """Whether the true gradient is where a server's long step should point at all."""
+    found = {DATA[data]: ceiling.pair(data, "gradient: itself") for data in ceiling.comparisons}
+    losses = {name: pair for name, pair in found.items() if pair is not None and (pair.primary.mean or 0.0) < 0}
+    if losses and len(losses) == len(found):
+        named = "; ".join(f"on {name} {gain(pair)}" for name, pair in losses.items())
+        yield (
+            f"Nor is the true gradient the place to point a step of that length at: its own direction has {named}. A"
+            " large cosine with it is no sign of a good update."
+        )
 
 
 def _estimates(ceiling: Ceiling) -> str:

@@ -175,7 +175,7 @@ def summary(study: Study) -> list[str]:
     )
     lines += [methods_page.headline(board) for board in study.boards]
     if study.ceiling is not None:
-        lines += [line for line in ceiling_section.answer(study.ceiling, instead(study)) if line]
+        lines.append(ceiling_section.in_short(study.ceiling))
     count = len(claims(study))
     link = (
         f"All {count} rows, claim by claim: [docs/results/paper.md](docs/results/paper.md); method by method:"

@@ -13,6 +13,7 @@ from study.document import page, summary
 from study.gather import gather
 
 import ecgr
+from ecgr.analysis.summaries import read_summaries, to_json
 from ecgr.errors import DataError
 from ecgr.runs.sweep import grid
 from study import figure_methods, figures, methods_page
@@ -57,6 +58,8 @@ def write_sweep(place: Path, sweep: str, seeds: Sequence[int]) -> None:
 def test_later_seeds_join_those_that_are_there(
     tmp_path: Path, data: Path, sweep: str, name: str, seeds: Sequence[int]
 ) -> None:
+    kept = data / name / "summaries.json"
+    kept.write_text(to_json([run for run in read_summaries(kept) if run.seed not in seeds]))
     before = {(p.setting, p.algorithm, p.regulator): p.seeds for p in load(data).compared[name].comparison.pairs}
     place = tmp_path / f"study-{sweep}"
     write_sweep(place, f"study/{sweep}", seeds)
