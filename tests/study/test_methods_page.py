@@ -36,7 +36,7 @@ def test_every_row_is_that_of_the_data(name: str) -> None:
     for pair in pairs:
         found, metric = pair["metrics"]["last5"], Quantity(**read(name, "summaries.json")[0]["metric"])
         plain, difference = metric.number(found["baseline_mean"]), metric.change(found["mean_difference"])
-        interval = " to ".join(map(metric.change, found["interval"]))
+        interval = " to ".join(map(metric.change, found["interval"] or ()))
         row = (
             f"| `{pair['method']}` | {plain} | {difference} | {interval} | {pair['verdict']} | {pair['cause'] or ''} |"
         )
