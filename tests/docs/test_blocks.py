@@ -42,6 +42,8 @@ NOT_RUN = {
     "ecgr compare study/": HOURS,
     "ecgr compare runs/study-": HOURS,
     "python -m study figures": HOURS,
+    "python -m study ceiling": HOURS,
+    "python -m study gather": HOURS,
     "ecgr run experiment.toml": "needs the plugin installed: tests/integration/test_plugin.py",
     "head=": MACHINES,
     "srun ray": MACHINES,
