@@ -1,7 +1,4 @@
-"""How close lossy stores come on real training steps: steps kept in common, and the cosine of the two updates.
-
-The data sets have to be on disk (``ECGR_DATA``); without them nothing is measured, which is no failure.
-"""
+"""How close lossy stores come on real training steps: steps kept in common, and the cosine of the two updates."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,12 +7,12 @@ from statistics import fmean
 
 from torch import Tensor
 
-from benchmarks.rows import Row, at_least, skipped
+from benchmarks.rows import Row, at_least, not_measured
 from ecgr.core.geometry import Geometry
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import ECGR
 from ecgr.core.stores import STORES, DenseStore, Kind, Store
-from ecgr.errors import DataError
+from ecgr.errors import EcgrError
 from ecgr.experiment.config import load
 from ecgr.simulation.client import train_client
 from ecgr.simulation.diagnostics import cosine, overlap
@@ -45,8 +42,10 @@ def rows(quick: bool) -> Iterator[Row]:
             continue
         try:
             sets = list(training_steps(preset, changes, *STEPS[model]))
-        except DataError as error:
-            yield skipped(f"fidelity: {model}", str(error))
+        except EcgrError as error:
+            for store, limits in bounds.items():
+                for what, limit in zip(("kept steps in common", "cosine of the update"), limits, strict=True):
+                    yield not_measured(f"fidelity: {what}, {store}, {model}", limit, "at least", str(error))
             continue
         for store, (same, direction) in bounds.items():
             found = [agreement(STORES[store], steps) for steps in sets]

@@ -190,7 +190,9 @@ def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation
             line = f"round {snapshot.rounds}: the metric {name} is {value} on the test samples"
             if np.isfinite(evaluation.loss):
                 raise DataError(f"{line}, though the loss is finite: it is not defined for them")
-            raise QuorumLost(f"{line}, and so is the loss: training diverged; a smaller optimizer.lr often helps")
+            raise QuorumLost(
+                f"{line}, and the loss is not finite either: training diverged; a smaller optimizer.lr often helps"
+            )
     return evaluation
 
 
