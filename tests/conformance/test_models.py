@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from ecgr.core.vectors import ParamSpec
 from ecgr.errors import ConfigError
 from ecgr.tasks.models import MODELS, cnn, lenet, logistic, mlp, resnet18, transformer
+from ecgr.tasks.models.fit import FitToGrid
 
 SIDES = {"lenet": 28, "cnn": 32, "resnet18": 64}
 
@@ -264,3 +265,19 @@ def test_attention_is_that_of_torch() -> None:
 def test_heads_that_do_not_divide_the_width_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"model\.heads: 3 heads cannot share a width of 64"):
         transformer(heads=3)
+
+
+@pytest.mark.parametrize("size", [(5, 5), (7, 7), (5, 7), (3, 5)])
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_fit_to_grid_is_torchs_pooling_to_the_bit(size: tuple[int, int], layout: torch.memory_format) -> None:
+    values = torch.randn(2, 6, *size, generator=torch.Generator().manual_seed(0)).round(decimals=1)  # with ties
+    values[0, 0, 0, 0] = float("nan")
+    found = []
+    for pool in (FitToGrid(5), nn.AdaptiveMaxPool2d(5)):
+        given = values.clone(memory_format=layout).requires_grad_()
+        pooled = pool(given)
+        (pooled * torch.arange(25.0).view(5, 5)).sum().backward()
+        assert given.grad is not None
+        found.append((pooled, given.grad))
+    for ours, theirs in zip(*found, strict=True):
+        assert torch.equal(ours.nan_to_num(9.0), theirs.nan_to_num(9.0))

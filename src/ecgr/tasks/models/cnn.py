@@ -20,6 +20,8 @@ def cnn(
     >>> sum(p.numel() for p in cnn().parameters())
     1167872
     """
+    from ecgr.tasks.models.fit import FitToGrid  # loads torch
+
     nn = torch.nn
     stem, *blocks = ([max(1, round(width * n)) for n in block] for block in ([32], [64], [128, 128], [256, 256]))
     layers: OrderedDict[str, Module] = OrderedDict(
@@ -29,7 +31,7 @@ def cnn(
     for i, block in enumerate(blocks, start=1):
         layers[f"block{i}"] = _block(previous, block, norm)
         previous = block[-1]
-    layers["fit"] = nn.AdaptiveMaxPool2d(4)
+    layers["fit"] = FitToGrid(4)
     layers["flatten"] = nn.Flatten()
     layers["linear"] = nn.Linear(previous * 4 * 4, classes, bias=False)
     layers["log_softmax"] = nn.LogSoftmax(dim=1)

@@ -11,6 +11,8 @@ def lenet(*, channels: int = 1, classes: int = 10) -> Module:
     >>> sum(p.numel() for p in lenet().parameters())
     61706
     """
+    from ecgr.tasks.models.fit import FitToGrid  # loads torch
+
     nn = torch.nn
     # ReLU after the pool: the same numbers and gradients to the bit, on a quarter of the values.
     return nn.Sequential(
@@ -21,7 +23,7 @@ def lenet(*, channels: int = 1, classes: int = 10) -> Module:
             conv2=nn.Conv2d(6, 16, kernel_size=5),
             pool2=nn.MaxPool2d(2),
             relu2=nn.ReLU(),
-            fit=nn.AdaptiveMaxPool2d(5),
+            fit=FitToGrid(5),
             flatten=nn.Flatten(),
             fc1=nn.Linear(16 * 5 * 5, 120),
             relu3=nn.ReLU(),
