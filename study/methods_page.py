@@ -64,7 +64,8 @@ def headline(board: Board) -> str:
     decided = [pair for pair in pairs if pair.verdict in ("better", "worse")]
     own = [f"ECGR {_gained(pair)}, {pair.verdict}" for pair in pairs if pair.method == ECGR and _is_open(pair)]
     count = sum(map(is_small, decided))
-    small = [f"{count} of these {len(decided)} differences are too small to matter"] if count else []
+    be = "is" if count == 1 else "are"
+    small = [f"{count} of these {len(decided)} differences {be} too small to matter"] if count else []
     return f"{board.title}, against a tuned FedAvg: {'; '.join([*told, *own, *small])}."
 
 
