@@ -35,7 +35,7 @@ IN_FULL = {
 DATA = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}
 ALONE = ("gradient: own steps >= 0", "gradient: own steps", "epoch: own steps >= 0", "epoch: own steps")
 DAMPING = ("gradient: own steps >= 0", "epoch: own steps >= 0")
-"""What regulators that keep some steps and damp the others can do at best: none counts a step negatively."""
+"""How regulators that keep some steps and damp the others weigh them: none counts a step negatively."""
 ESTIMATES = ("previous: own steps >= 0", "momentum: own steps >= 0", "control: own steps >= 0")
 TOGETHER = ("epoch: clients >= 0", "epoch: all steps >= 0")
 
@@ -146,8 +146,9 @@ def answer(ceiling: Ceiling, best: Iterable[str]) -> Iterator[str]:
 def in_short(ceiling: Ceiling) -> str:
     """For somebody who reads no further."""
     return (
-        "Is there a better way to partition and recombine local gradients? What one could gain at best, in points, with"
-        f" the server's step as long as plain. {_damping(ceiling)} {_together(ceiling)} The whole answer:"
+        "Is there a better way to partition and recombine local gradients? What pointing steps at a target that no"
+        " client knows gave, in points, with the server's step as long as plain; too few seeds for a verdict."
+        f" {_damping(ceiling)} {_together(ceiling)} The whole answer:"
         " [the ceiling of regulation](docs/results/paper.md#the-ceiling-of-regulation)."
     )
 
@@ -179,8 +180,13 @@ def _alone(ceiling: Ceiling) -> str:
 def _damping(ceiling: Ceiling) -> str:
     return (
         "With weights that are not negative, as those of every rule that keeps steps and damps others (the best of"
-        f" two): {_told(ceiling, DAMPING)}."
+        f" two): {_told(ceiling, DAMPING)}. ECGR itself, which is told nothing, at that length: {_ecgr(ceiling)}."
     )
+
+
+def _ecgr(ceiling: Ceiling) -> str:
+    found = {DATA[data]: ceiling.pair(data, "ecgr") for data in ceiling.comparisons}
+    return "; ".join(f"on {name} {gain(pair)}" for name, pair in found.items() if pair is not None)
 
 
 def _gradient(ceiling: Ceiling) -> Iterator[str]:
@@ -196,7 +202,14 @@ def _gradient(ceiling: Ceiling) -> Iterator[str]:
 
 
 def _estimates(ceiling: Ceiling) -> str:
-    return f"Told only what a server has (the best of three): {_told(ceiling, ESTIMATES)}."
+    lost = {
+        DATA[data]: sum(pair is not None and pair.verdict == "diverged" for pair in pairs)
+        for data in ceiling.comparisons
+        for pairs in [[ceiling.pair(data, arm) for arm in ESTIMATES]]
+    }
+    named = " and ".join(f"{count} on {name}" for name, count in lost.items() if count)
+    diverged = f", of which {named} diverged" if named else ""
+    return f"Told only what a server has (the best of three{diverged}): {_told(ceiling, ESTIMATES)}."
 
 
 def _together(ceiling: Ceiling) -> str:

@@ -15,13 +15,15 @@ from study.problems import LEADERBOARD, METHODS, PROBLEMS, TITLES
 
 BASELINE, ECGR = "fedavg", "fedavg+ecgr"
 SERVER_RATES = ("fedavg/average(lr=1.5)", "fedavg/average(lr=2)")
-CAUSES = {"direction": "direction", "step length": "step length", "both": "direction and step length"}
 HOW = (
     "Every method is compared with a FedAvg whose learning rate was tuned as its own was: the same number of choices,"
-    " on seeds that the comparison does not use, scored on a part of the training data. Pairs by seed; what counts is"
+    " on seeds that the comparison does not use, scored on a part of the training data; what else a method has (its"
+    " momentum, its damping) is at the value in its name, or at its default. Pairs by seed; what counts is"
     " the mean of the last five rounds; verdicts by `ecgr compare` ([statistics](../reference/statistics.md)),"
     " corrected for the number of methods on a problem. *Path* is how far the global model went, in units of FedAvg's;"
-    " *by direction* is what a method gains over a FedAvg that goes as far. None of it is the paper's protocol: data"
+    " *by direction* is what a method gains over a FedAvg that goes as far. That FedAvg has its own local learning"
+    " rate: where tuning gave a method another one, what is not length is called *direction or tuning*. A cause names"
+    " the parts that were shown; the other may be there, too. None of it is the paper's protocol: data"
     " and rounds are reduced so that two cores can run them, and the presets say how."
 )
 
@@ -80,7 +82,8 @@ def is_small(pair: Pair) -> bool:
 
 def _gained(pair: Pair) -> str:
     unit = pair.metric.difference_unit or pair.metric.name
-    return f"{pair.metric.change(pair.primary.mean)} {unit}" + (f", by {CAUSES[pair.cause]}" if pair.cause else "")
+    cause = f", by {' and '.join(pair.causes)}" if pair.cause else ""
+    return f"{pair.metric.change(pair.primary.mean)} {unit}{cause}"
 
 
 def scale(metric: Quantity) -> float:
@@ -108,8 +111,9 @@ def _overview(boards: Sequence[Board]) -> Iterator[str]:
     yield from ("## Over all problems", "")
     yield (
         f"{len(boards)} of the leaderboard's problems were run. *Below the best*: how far a method ended below the best"
-        " one of a problem, in points, in the mean over problems and at worst; small at worst is a safe choice, unless"
-        " it diverged anywhere."
+        " one of a problem, in points (hundredths of AUC), in the mean over problems and at worst; small at worst is a"
+        " safe choice, unless it diverged anywhere. Means over other problems are not of the same difficulty: the last"
+        " column counts them."
     )
     yield ""
     yield "| method | better | worse | equivalent | open | diverged | below the best, mean | at worst | problems |"
@@ -172,6 +176,7 @@ def _section(board: Board) -> Iterator[str]:
         *_server_rate(board.tuning),
         *_rising(board.comparison.pairs),
         *_small(board),
+        *_unsplit(board.comparison.pairs),
     ]:
         yield from ("", " ".join(remarks))
     yield ""
@@ -201,7 +206,7 @@ def _row(pair: Pair) -> str:
         metric.change(found.mean),
         interval,
         pair.verdict,
-        pair.cause or "",
+        " and ".join(pair.causes),
         ratio,
         *told,
         str(len(pair.seeds)),
@@ -255,6 +260,13 @@ def _small(board: Board) -> Iterator[str]:
     if small:
         names, margin = ", ".join(f"`{pair.method}`" for pair in small), small[0].metric.amount(small[0].margin or 0.0)
         yield f"Shown, and yet smaller than what would matter ({margin}): {names}."
+
+
+def _unsplit(pairs: Sequence[Pair]) -> Iterator[str]:
+    """Why there is no telling direction from length."""
+    for pair in best_first(pairs):
+        if pair.split is not None and pair.split.direction is None and pair.split.reason:
+            yield f"`{pair.method}` has no parts: {pair.split.reason}."
 
 
 def _absent(boards: Sequence[Board]) -> Iterator[str]:

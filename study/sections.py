@@ -10,6 +10,7 @@ from study.ablations import ablation_name, ablation_pairs, missing_ablations
 from study.collapse import is_reported, is_usual
 from study.data import ALGORITHMS, DATASETS, EXAMINED, EXTENSIONS, REGULATORS, Study, dataset_of
 from study.labels import sort_entries
+from study.tissue import untried
 from study.verdicts import RULES, Claim, Measurement
 
 BARS = "mean and 95 % interval over seeds, blue where the interval excludes zero; dots: the seeds"
@@ -48,7 +49,7 @@ def how(study: Study) -> Iterable[str]:
         " from exact sign flips, after Holm over all pairs of a comparison ([statistics](../reference/statistics.md))."
         " With 5 seeds p cannot fall below 0.0625, with 3 not below 0.25: such pairs can be left open or contradicted,"
         f" never shown. With 10 it is {sign_flip_floor(10):.4f}, and {main.family} times that in a family of"
-        f" {main.family}: a gain is then shown only if it was there with all ten seeds."
+        f" {main.family}: a gain is then shown only if it was there with all or nearly all of the ten seeds."
     )
     yield ""
     yield "Verdicts follow rules (`study/verdicts.py`), not a hand:"
@@ -258,6 +259,8 @@ def open_questions(study: Study) -> Iterable[str]:
             yield f"- At full size {DATASETS[data]} was run with {seeds} of the paper's 5 seeds."
     if "lc25000" not in study.compared:
         yield "- LC25000 was not run."
+    elif few_seeds := untried(study):
+        yield f"- LC25000 has fewer than the paper's five seeds, with and without ECGR, for {', '.join(few_seeds)}."
     if study.ceiling is None:
         yield "- The ceiling of regulation was not measured."
     yield "- The collapse was looked at with one seed."

@@ -7,50 +7,58 @@ from typing import Any
 from ecgr.simulation.kept import Kept
 from study.data import DATASETS, EXAMINED, Study
 from study.labels import sort_entries
-from study.positions import client_curve, outside, step_curve
+from study.positions import Curve, client_curve, outside, step_curve
 from study.verdicts import SELDOM, Claim, Measurement, Verdict, combine, holds, percent
 
 
 def position_claims(study: Study) -> Iterable[Claim]:
-    """Each kept step counts once, as in the paper's pictures: by client, short ones would outvote long ones."""
+    """Each kept step counts once, as in the paper's pictures; by client, short ones would outvote long ones."""
     late = {data: study.maps[f"{data}-alpha-0.01"] for data in ("mnist", "fashion_mnist", "cifar10")}
     yield Claim(
         "alpha 0.01: the kept steps typically come late in local training (figures 4, 11, 12)",
         "; ".join(f"{DATASETS[data]}: {_position_text(kept)}" for data, kept in late.items()),
-        combine([_verdict(outside(step_curve(kept))[0] > SELDOM) for kept in late.values()]),
+        combine([_either_way(kept, lambda curve: outside(curve)[0] > SELDOM) for kept in late.values()]),
         "steps",
     )
-    curve = step_curve(study.maps["cifar100-alpha-0.01"])
+    turning = study.maps["cifar100-alpha-0.01"]
+    curve = step_curve(turning)
     third = len(curve["mean"]) // 3
-    early, at_last = outside(curve, slice(None, third))[0], outside(curve, slice(-third, None))[1]
+
+    def ends(curve: Curve) -> tuple[float, float]:
+        return outside(curve, slice(None, third))[0], outside(curve, slice(-third, None))[1]
+
+    early, at_last = ends(curve)
     yield Claim(
         "CIFAR-100, alpha 0.01: late steps are kept early in training, earlier ones towards its end (figure 12)",
         f"above the middle 95 % of random choices in {percent(early)} of the first third of the rounds, below it in"
         f" {percent(at_last)} of the last; mean position {fmean(curve['mean'][:third]):.2f}, then"
         f" {fmean(curve['mean'][-third:]):.2f}",
-        _verdict(early > SELDOM and at_last > SELDOM),
+        _either_way(turning, lambda curve: min(ends(curve)) > SELDOM),
         "steps",
     )
     even = study.maps["cifar10-alpha-1"]
     yield Claim(
         "CIFAR-10, alpha 1: the choice tends to resemble a random one (figure 11)",
         _position_text(even),
-        _verdict(1 - sum(outside(step_curve(even))) > SELDOM),
+        _either_way(even, lambda curve: 1 - sum(outside(curve)) > SELDOM),
         "steps",
     )
 
 
 def _position_text(kept: Sequence[Kept]) -> str:
     curve = step_curve(kept)
-    (above, below), (by_client, _) = outside(curve), outside(client_curve(kept))
+    (above, below), (above_by_client, below_by_client) = outside(curve), outside(client_curve(kept))
     return (
         f"mean position {fmean(curve['mean']):.2f} (0.5 at random), above the middle 95 % of random choices in"
-        f" {percent(above)} of rounds ({percent(by_client)} if each client counts once), below it in {percent(below)}"
+        f" {percent(above)} of rounds and below it in {percent(below)} (if each client counts once, in"
+        f" {percent(above_by_client)} and {percent(below_by_client)})"
     )
 
 
-def _verdict(true: bool) -> Verdict:
-    return "shown" if true else "contradicted"
+def _either_way(kept: Sequence[Kept], holds_for: Callable[[Curve], bool]) -> Verdict:
+    """Whether something holds, counted by step and by client; where the two disagree it is not shown."""
+    found = [holds_for(step_curve(kept)), holds_for(client_curve(kept))]
+    return "shown" if all(found) else "not shown" if any(found) else "contradicted"
 
 
 def _entries(study: Study) -> list[Any]:

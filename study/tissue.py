@@ -17,6 +17,8 @@ PAPER = {
 }
 """Final and best accuracy, plain and with ECGR, as the paper prints them."""
 SAYS = "LC25000, ResNet-18: gains of 0.4 to 1 point (figure 6)"
+SEEDS = 5
+"""As in the paper."""
 BUFFERS = {"average": "buffers averaged", "as_weights": "buffers as weights"}
 
 
@@ -34,6 +36,13 @@ def tissue_line(study: Study) -> list[str]:
     """A line for somebody who reads no further, where it was run."""
     told = "; ".join(f"{_title(pair)} {gain(pair)}" for pair in _pairs(study.compared.get(NAME)))
     return [f"LC25000, real tissue, reduced, points with ECGR over plain training: {told}."] if told else []
+
+
+def untried(study: Study) -> list[str]:
+    """The algorithms that have fewer than the paper's five seeds here."""
+    pairs = _pairs(study.compared.get(NAME))
+    seeds = {name: max((len(p.seeds) for p in pairs if _algorithm(p) == name), default=0) for name in ALGORITHMS}
+    return [f"{ALGORITHMS[name]} ({count} seeds)" for name, count in seeds.items() if count < SEEDS]
 
 
 def tissue_section(study: Study, commands: Iterable[str]) -> Iterator[str]:

@@ -17,7 +17,8 @@ OFTEN, SELDOM = 0.95, 0.5
 RULES = (
     "*better*, *worse* and *equivalent* are verdicts of `ecgr compare`: the interval lies on one side of zero and the p"
     " of its family is below 0.05, or the difference is within half a point.",
-    f"A gain of 1 to 2 points: shown if better; contradicted if worse, or if the interval ends below"
+    "A gain of 1 to 2 points: shown if better (that there is a gain; its size is in the interval, which seldom begins"
+    " at a point); contradicted if worse, or if the interval ends below"
     f" +{100 * CLAIMED_GAIN:g} (that interval is not corrected for the number of pairs, so this is the easier side).",
     "A gain or a loss of no stated size: shown if better (worse); contradicted if worse (better) or equivalent.",
     "No gain: contradicted if better; shown if the interval ends below +1. Agreement: shown if the interval lies within"
@@ -27,7 +28,9 @@ RULES = (
     "The choice of steps: shown if ECGR is better than plain training and each other half worse than ECGR, contradicted"
     " if one is equivalent to ECGR or better. Direction: a gain of 1 to 2 points that is there with the plain step's"
     " length too; not shown where ECGR's own interval includes zero, as there is no gain to explain.",
-    "Where kept steps lie: in more than half of the rounds beyond the middle 95 % of random choices.",
+    "Where kept steps lie: shown if in more than half of the rounds beyond the middle 95 % of random choices (for a"
+    " random choice, within), contradicted if not; not shown where it matters whether each step or each client counts"
+    " once.",
     "Everything else is not shown: the runs do not decide.",
 )
 """For the page."""

@@ -172,8 +172,19 @@ class TestOtherMetrics:
         found[-1] = replace(found[-1], values=(*found[-1].values[:-1], None))
         pair = verdict(found)
         assert (pair.verdict, pair.primary.mean) == ("diverged", None)
-        assert pair.note == "fedavg+ecgr without a finite mae at the end of seed 9: training diverged there"
+        assert pair.note == (
+            "fedavg+ecgr without a finite mae at the end of seed 9, or without a finite step on the way:"
+            " training diverged there"
+        )
         assert all(estimate.mean is None for estimate in pair.estimates.values())  # nor is it good by how it began
+
+    def test_a_run_whose_steps_ran_away_diverged_whatever_it_scored(self) -> None:
+        found = runs(0.0)
+        rounds = found[-1].rounds
+        steady = [replace(run, step_norms=(1.0,) * rounds) for run in found]
+        assert verdict(steady).verdict != "diverged"
+        steady[-1] = replace(steady[-1], step_norms=(1.0,) * (rounds - 1) + (None,))
+        assert (verdict(steady).verdict, verdict(steady).diverged) == ("diverged", ("fedavg+ecgr",))
 
     def test_a_baseline_that_diverged_is_not_blamed_on_the_method(self) -> None:
         found = runs(-0.5, level=5.0, metric=MAE)

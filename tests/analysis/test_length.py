@@ -13,6 +13,7 @@ from ecgr.analysis.comparison import Comparison, compare
 from ecgr.analysis.length import FACTORS, length_curve, missing_factors
 from ecgr.analysis.metrics import RunSummary
 from ecgr.analysis.pairs import Split
+from ecgr.report.sentences import sentence
 from support.quick import examples
 
 Array = NDArray[np.float64]
@@ -105,6 +106,27 @@ def comparison(value: float, path: float, seeds: int = 10, values: Sequence[floa
             for factor, end in zip((2.0, 4.0), values[1:], strict=True)
         ]
     return compare(runs)
+
+
+class TestTunedApart:
+    def tuned(self, own: str, base: str) -> Comparison:
+        runs = []
+        for seed in range(10):
+            luck = seed / 1000
+            runs += [run("none", seed, 0.5 + luck, 1.0, tuned=base), run("none", seed, 0.6 + luck, 2.0, role="length")]
+            runs.append(run("ecgr", seed, 0.7 + luck + seed / 1e5, 1.0, tuned=own))
+        return compare(runs)
+
+    def test_what_is_not_length_may_be_tuning(self) -> None:
+        (pair,) = self.tuned("optimizer.lr=0.1", "optimizer.lr=0.03").pairs
+        assert (pair.cause, pair.causes) == ("direction", ("direction or tuning",))
+        assert "tuned to optimizer.lr=0.1, fedavg to optimizer.lr=0.03" in pair.note
+        assert sentence(pair).endswith("by direction or tuning.")
+
+    def test_with_the_same_choice_it_is_direction(self) -> None:
+        (pair,) = self.tuned("optimizer.lr=0.1", "optimizer.lr=0.1").pairs
+        assert (pair.causes, pair.tuned) == (("direction",), None)
+        assert "tuned" not in pair.note
 
 
 class TestSplit:

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from ecgr.experiment.catalogue import WHEN
+
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 SCRIPT = runpy.run_path(str(GUIDE.parent / "measured.py"))
 LINES = [line.strip("| ").split(" | ") for line in SCRIPT["table"]().splitlines()[2:]]
@@ -30,8 +32,19 @@ def test_what_is_called_measured_names_a_record(row: object) -> None:
     measured, literature = line[-2:]
     for record in re.findall(r"\((\.\./results/data/[^)]*)\)", measured):
         assert (GUIDE / record).is_file()
-    assert measured == "not yet" or re.search(r"points \([+-][\d.]+ to [+-][\d.]+\): \[", measured)
+    assert measured == "not yet" or re.search(r"(points|AUC) \([+-][\d.]+ to [+-][\d.]+\): \[", measured)
     assert measured != "not yet" or re.search(r"arXiv \d{4}\.\d{5}", literature), "neither measured nor literature"
+
+
+def test_the_catalogue_calls_measured_what_a_record_holds() -> None:
+    boards = [path.parent.name for path in SCRIPT["DATA"].glob("leaderboard-*/comparison.json")]
+    there = {"fedavg", *(pair["method"] for board in boards for pair in SCRIPT["every_pair"](board))}
+    assert {method for method, (_, evidence) in WHEN.items() if evidence == "measured"} <= there
+
+
+def test_a_method_is_looked_up_with_its_parameters() -> None:
+    assert SCRIPT["pairs"]("leaderboard-mnist001", "fedavgm") == []
+    assert len(SCRIPT["pairs"]("leaderboard-mnist001", "fedavgm(server_momentum=0.5)")) == 1
 
 
 def test_what_a_method_needs_is_counted() -> None:

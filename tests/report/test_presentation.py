@@ -69,7 +69,7 @@ class TestJson:
         for pair in written["pairs"]:
             assert set(pair) == {
                 *("setting", "algorithm", "regulator", "baseline", "verdict", "note", "sentence", "exploratory"),
-                *("seeds", "left_out", "seeds_needed", "target", "metrics"),
+                *("seeds", "left_out", "seeds_needed", "target", "metrics", "causes"),
                 *("method", "baseline_method", "metric", "cause", "details", "rounds", "rising", "chance", "margin"),
                 "length",
             }

@@ -37,10 +37,20 @@ def test_every_row_is_that_of_the_data(name: str) -> None:
         found, metric = pair["metrics"]["last5"], Quantity(**read(name, "summaries.json")[0]["metric"])
         plain, difference = metric.number(found["baseline_mean"]), metric.change(found["mean_difference"])
         interval = " to ".join(map(metric.change, found["interval"] or ()))
-        row = (
-            f"| `{pair['method']}` | {plain} | {difference} | {interval} | {pair['verdict']} | {pair['cause'] or ''} |"
-        )
+        cause = " and ".join(pair["causes"])
+        row = f"| `{pair['method']}` | {plain} | {difference} | {interval} | {pair['verdict']} | {cause} |"
         assert row in PAGE
+
+
+@pytest.mark.parametrize("name", KEPT)
+def test_direction_is_told_from_tuning_by_what_was_chosen(name: str) -> None:
+    chosen = {method["method"]: method["chosen"] for method in read(name, "tuning.json")["methods"]}
+    for pair in read(name, "comparison.json")["pairs"]:
+        apart = chosen[pair["method"]] != chosen[pair["baseline_method"]]
+        assert ("direction" in pair["causes"], "direction or tuning" in pair["causes"]) in (
+            (False, False),
+            (not apart, apart),
+        )
 
 
 @pytest.mark.parametrize("name", KEPT)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from ecgr.analysis.labels import Config, labels, server_lr, without_server_lr
+from ecgr.analysis.labels import Config, labels, server_lr, tuned_label, without_server_lr
 from ecgr.analysis.metrics import RunSummary, Values
 from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
 from ecgr.errors import DataError
@@ -91,6 +91,7 @@ def read_runs(
             role="length" if record.directory.resolve() in curve else "arm",
             chance=chance_level(metric, record.manifest),
             curve=of_curve,
+            tuned=tuned_label(record.config, tuned),
         )
         runs.append(Run(record, summary, state, rounds))
     return runs

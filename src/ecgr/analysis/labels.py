@@ -45,6 +45,16 @@ def labels(
     return [_labels(config, own, treatment, method) for config, method in zip(own, methods, strict=True)]
 
 
+def tuned_label(config: Config, tuned: Sequence[str]) -> str:
+    """What was chosen for a method and is no part of it: of local training, say.
+
+    >>> tuned_label({"optimizer": {"lr": 0.1}, "algorithm": {"mu": 1.0}}, ["optimizer.lr", "algorithm.mu"])
+    'optimizer.lr=0.1'
+    """
+    own = flat(config)
+    return ", ".join(f"{key}={own[key]}" for key in tuned if key in own and key.partition(".")[0] not in COMPARED)
+
+
 def varying_keys(configs: Sequence[Flat]) -> list[str]:
     """The keys, seeds and names apart, whose values differ between runs that have them."""
     keys = dict.fromkeys(key for config in configs for key in config)

@@ -156,7 +156,9 @@ def explain(pair: Pair, arm: Mapping[int, RunSummary], curve: LengthCurve) -> Pa
     if pair.verdict in ("better", "worse"):
         cause = cause_of(pair.primary.mean, direction, length)
         reason = "" if cause else "neither part alone is shown"
-    return replace(pair, cause=cause, split=replace(pair.split, direction=direction, length=length, reason=reason))
+    remarks = (*pair.remarks, *_tuned_apart(pair))
+    split = replace(pair.split, direction=direction, length=length, reason=reason)
+    return replace(pair, cause=cause, remarks=remarks, split=split)
 
 
 def cause_of(difference: float, direction: Part, length: Part) -> Cause | None:
@@ -204,6 +206,13 @@ def _shown(part: Part, difference: float) -> bool:
     low, high = part.interval
     beyond = low > 0 if difference > 0 else high < 0
     return beyond and abs(part.mean) >= LEAST_SHARE * abs(difference)
+
+
+def _tuned_apart(pair: Pair) -> list[str]:
+    if pair.tuned is None:
+        return []
+    own, base = pair.tuned
+    return [f"tuned to {own}, {pair.baseline_method} to {base}: what is not step length is direction or that"]
 
 
 def _part(differences: Sequence[float]) -> Part:

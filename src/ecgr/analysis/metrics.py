@@ -29,7 +29,7 @@ class RunSummary:
     compared must have in common, ``method`` all that is compared (by default made from algorithm and regulator).
     ``step_norms`` are the lengths of the server's steps, ``server_lr`` what they were multiplied by; a run with the
     role ``length`` is a point of a length curve and no arm of the comparison: of that of the baseline with which it
-    shares ``curve``. ``chance`` is what a constant guess reaches.
+    shares ``curve``. ``chance`` is what a constant guess reaches; ``tuned`` names what was chosen for the method alone.
 
     >>> run = RunSummary("fedavg", "ecgr", seed=0, values=(0.5, 0.6), step_norms=(2.0, 1.0))
     >>> run.method, run.worst_client, run.path
@@ -49,6 +49,7 @@ class RunSummary:
     role: Literal["arm", "length"] = "arm"
     chance: float | None = None
     curve: str = ""
+    tuned: str = ""
 
     def __post_init__(self) -> None:
         if not self.method:
@@ -79,6 +80,15 @@ class RunSummary:
         """How far the global model went: the server's steps added up; None where one is not known."""
         known = [norm for norm in self.step_norms if norm is not None]
         return math.fsum(known) if known and len(known) == self.rounds else None
+
+    @property
+    def ran_away(self) -> bool:
+        """Whether a server step has no finite length, though the others have one: training diverged there.
+
+        Scores may stay finite all the same, as when every sample is taken for one class.
+        """
+        known = [norm is not None for norm in self.step_norms]
+        return any(known) and not all(known)
 
     @property
     def name(self) -> str:
@@ -154,12 +164,14 @@ def last(run: RunSummary) -> float | None:
 
 
 def last5(run: RunSummary) -> float | None:
-    """Mean value of the last five rounds, or of all if there are fewer.
+    """Mean value of the last five rounds, or of all if there are fewer; None where training diverged.
 
     >>> last5(RunSummary("fedavg", "none", 0, values=(0.0, 0.25, 0.25, 0.5, 0.5, 1.0)))
     0.5
+    >>> last5(RunSummary("fedavg", "none", 0, values=(0.5, 0.1), step_norms=(1.0, None))) is None
+    True
     """
-    return mean_of_last(run.values)
+    return None if run.ran_away else mean_of_last(run.values)
 
 
 def best(run: RunSummary) -> float | None:

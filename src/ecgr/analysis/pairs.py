@@ -99,7 +99,8 @@ class Pair:
     verdict should also know; ``margin`` is what counts as no difference; ``chance`` what a constant guess reaches, and
     ``at_chance`` names the methods that do no better; ``diverged`` names those with a run that has no finite end;
     ``rising`` names the methods whose curves still get better at the end; ``rounds`` is how many each run has, of which
-    the last five decide; ``split`` is what is behind ``cause``.
+    the last five decide; ``split`` is what is behind ``cause``; ``tuned`` is what was chosen for the method and for the
+    baseline, where that differs.
     """
 
     setting: str
@@ -125,6 +126,18 @@ class Pair:
     cause: Cause | None = None
     split: Split | None = None
     family: int = 1
+    tuned: tuple[str, str] | None = None
+
+    @property
+    def causes(self) -> tuple[str, ...]:
+        """The parts of the difference that were shown, in words.
+
+        What is not length is direction only where both sides were trained alike: a local learning rate of its own may
+        be what helps a method, too.
+        """
+        direction = "direction or tuning" if self.tuned else "direction"
+        shown = {"direction": (direction,), "step length": ("step length",), "both": (direction, "step length")}
+        return shown[self.cause] if self.cause else ()
 
     @property
     def primary(self) -> Estimate:
@@ -209,6 +222,7 @@ def match(arms: Mapping[str, Arm], name: str, baseline: str) -> Pair:
         at_chance=tuple(side[0].method for side in (left, right) if at_chance(metric, first.chance, _ends(side))),
         diverged=tuple(side[0].method for side in (left, right) if len(_ends(side)) < len(side)),
         rising=tuple(side[0].method for side in (left, right) if side and still_rising(side, margin)),
+        tuned=(right[0].tuned, left[0].tuned) if seeds and right[0].tuned != left[0].tuned else None,
     )
 
 

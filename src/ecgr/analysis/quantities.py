@@ -1,6 +1,6 @@
 """The task's primary metric as a record describes it: its name, unit and direction, and how its numbers are written.
 
-Shares of one (accuracy, AUC) are kept as shares and shown in percent, their differences in points; everything else is
+Shares of samples (accuracy) are kept as shares and shown in percent, their differences in points; everything else is
 kept and shown in its own unit.
 """
 

@@ -26,7 +26,7 @@ def to_json(summaries: Sequence[RunSummary]) -> str:
 
 def _known(fields: Mapping[str, Any]) -> dict[str, Any]:
     unknown = {name for name in ("worst_client", "step_norms") if not any(v is not None for v in fields[name])}
-    unknown |= {name for name, value in fields.items() if value is None or (name == "curve" and not value)}
+    unknown |= {name for name, value in fields.items() if value is None or (name in ("curve", "tuned") and not value)}
     return {name: value for name, value in fields.items() if name not in unknown}
 
 

@@ -48,6 +48,8 @@ NOTES = (
     "up, down: vectors of the model's size a client and round, in brackets with a regulator; client, server: kept from"
     " round to round, N for each of the clients; passes: forward and backward a step. What a client keeps makes it"
     " stateful: it must come back.",
+    "measured: tuned, with paired seeds, in docs/results/methods.md; our screening: smaller runs that were not kept;"
+    " literature: claimed there.",
 )
 
 

@@ -107,8 +107,8 @@ def to_table(comparison: Comparison) -> Table:
     table = _start_table(title, ("seeds", heading, "difference", "p Holm", "d_z"))
     table.add_column("verdict", min_width=15)
     for pair in best_first(comparison.pairs):
-        cause = {None: "", "both": "\nboth"}.get(pair.cause, f"\nby {pair.cause}")
-        verdict = Text(pair.verdict + cause, STYLES.get(pair.verdict, ""))
+        causes = "".join(f"\nby {cause}" for cause in pair.causes)
+        verdict = Text(pair.verdict + causes, STYLES.get(pair.verdict, ""))
         table.add_row(_label(comparison, pair, "\n"), *_numbers(pair), verdict)
     return table
 
@@ -134,6 +134,7 @@ def _pair_json(pair: Pair) -> dict[str, Any]:
         "metric": _quantity_json(pair.metric),
         "verdict": pair.verdict,
         "cause": pair.cause,
+        "causes": list(pair.causes),
         "note": pair.note,
         "sentence": sentence(pair),
         "details": details(pair),

@@ -127,7 +127,8 @@ CLAIMS: Mapping[Verdict, Callable[[Pair], str]] = {
 
 def by_cause(pair: Pair) -> str:
     """The cause of a verdict in words; empty where there is none."""
-    return {None: "", "both": "both by direction and by step length"}.get(pair.cause, f"by {pair.cause}")
+    told = " and ".join(f"by {cause}" for cause in pair.causes)
+    return f"both {told}" if len(pair.causes) > 1 else told
 
 
 def _both(pair: Pair) -> str:

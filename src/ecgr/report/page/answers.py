@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ecgr.analysis.comparison import Cause, Comparison, Pair, Verdict
+from ecgr.analysis.comparison import Comparison, Pair, Verdict
 from ecgr.report.page.dots import SIZE
 from ecgr.report.sentences import best_first, details, sentence
 
@@ -24,11 +24,6 @@ MARKS: dict[Verdict, str] = {
     "diverged": "✕",
 }
 """A verdict's sign, so that it is told by more than its colour and its word."""
-CAUSES: dict[Cause, str] = {
-    "direction": "by direction",
-    "step length": "by step length",
-    "both": "by both",
-}
 TICKS = 4
 """About as many marks on an axis."""
 
@@ -80,7 +75,7 @@ def verdict_text(pair: Pair) -> str:
     """The verdict with its cause, where that was measured."""
     if _says_nothing(pair):
         return "nothing to compare"
-    return f"{pair.verdict}, {CAUSES[pair.cause]}" if pair.cause else pair.verdict
+    return f"{pair.verdict}, by {' and '.join(pair.causes)}" if pair.cause else pair.verdict
 
 
 def verdict_class(pair: Pair) -> str:

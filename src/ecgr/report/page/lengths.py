@@ -53,7 +53,10 @@ def length_table(comparison: Comparison) -> Table | None:
                 Cell(f"{length_of(pair):.2f}", length_of(pair)),
                 Cell(pair.metric.change(pair.primary.mean), pair.primary.mean),
                 *(_part_cell(pair, part) for part in (pair.split.direction, pair.split.length)),
-                Cell(pair.cause or pair.split.reason or "-", style=verdict_class(pair) if pair.cause else "no-cause"),
+                Cell(
+                    " and ".join(pair.causes) or pair.split.reason or "-",
+                    style=verdict_class(pair) if pair.cause else "no-cause",
+                ),
             ]
             for pair in pairs
             if pair.split is not None
