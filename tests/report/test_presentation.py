@@ -131,6 +131,13 @@ class TestTables:
         text = printed(Answer(replace(comparison, pairs=pairs), ()), width=80)
         assert "not converged: more rounds first" in " ".join(text.split())
 
+    def test_a_cause_keeps_all_of_its_words_on_a_narrow_screen(self, comparison: Comparison) -> None:
+        pair = next(pair for pair in comparison.pairs if pair.verdict == "better")
+        wide = replace(pair.primary, interval=(-0.2652, 0.1199))
+        one = replace(pair, cause="both", tuned=("lr=1", "lr=2"), estimates={**pair.estimates, PRIMARY: wide})
+        words = printed(to_table(replace(comparison, pairs=(one,))), width=80)
+        assert {"direction", "tuning", "step", "length", "better", "-26.52", "+11.99"} <= {*words.split()}
+
     def test_the_setting_is_named_only_if_there_are_several(self, comparison: Comparison) -> None:
         named = replace(comparison, pairs=tuple(replace(pair, setting="alpha=1") for pair in comparison.pairs))
         mixed = replace(comparison, pairs=(*comparison.pairs[:1], *named.pairs[1:]))

@@ -51,8 +51,8 @@ def _remarks(pair: Pair, verdict: Verdict) -> Iterator[str]:
         missing = [seed for seed, gain in zip(pair.seeds, estimate.differences, strict=True) if gain is None]
         who = " and ".join(pair.diverged)
         yield (
-            f"{who} without a finite {pair.metric.name} at the end of {_seeds(missing)}, or without a finite step on the"
-            " way: training diverged there"
+            f"{who} without a finite {pair.metric.name} at the end of {_seeds(missing)}, or without a finite step on"
+            " the way: training diverged there"
             if missing
             else "no seed has a finished run on both sides"
         )
