@@ -80,7 +80,7 @@ def rows(quick: bool) -> Iterator[Row]:
         regulated()
         plain()
         shares.clear()
-        with_it, without = interleaved(5, regulated, plain)
+        with_it, without = interleaved(3, regulated, plain)
         yield at_most(share, median(shares), limit)
         yield shown(f"overhead: whole rounds, ecgr / none, {where}", median_ratio(with_it, without))
     yield from small_batches(quick)

@@ -87,6 +87,11 @@ def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
     return statistics.median(a / b for a, b in zip(numerators, denominators, strict=True))
 
 
+def best_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
+    """Of the fastest repetition of each: for work of more processes than cores, which others on the machine stretch."""
+    return min(numerators) / min(denominators)
+
+
 def environment() -> dict[str, str]:
     """For child processes: one thread each, as workers have."""
     return {**os.environ, "OMP_NUM_THREADS": "1"}

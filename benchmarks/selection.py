@@ -5,21 +5,24 @@ from collections.abc import Iterator
 from benchmarks.rows import Row, at_least, at_most, missed, shown
 from benchmarks.selection_probe import KEEPS_MEMORY, Found, search
 
-SIZES = {(160, 61_706): (17.0, 35.0, 3), (100, 1_167_872): (12.0, 60.0, 1)}
-"""T and d: how many times faster; the goal where freed memory is given back; how often that is repeated."""
+SIZES = {(160, 61_706): 17.0, (100, 1_167_872): 12.0}
+"""T and d: how many times faster."""
+GIVEN_BACK = {(160, 61_706): 35.0}
+"""The goal where freed memory is given back; with the larger size it would take longer than all else here."""
 REASON = "it rests on what fresh memory costs on this machine, not on the search"
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    for (T, d), (limit, goal, repetitions) in SIZES.items():
+    for (T, d), limit in SIZES.items():
         if quick and d > 100_000:
             continue
         where = f"T = {T}, d = {d:,}"
         kept = search(T, d, 2, KEEPS_MEMORY)
         yield at_least(f"selection: explicit search / ours, {where}", kept.ratio, limit, _seconds(kept))
-        given_back = search(T, d, repetitions)
-        note = _seconds(given_back) + missed(given_back.ratio, goal, "at least", REASON)
-        yield shown(f"selection: the same where freed memory is given back, {where}", given_back.ratio, note)
+        if goal := GIVEN_BACK.get((T, d)):
+            given_back = search(T, d, 3)
+            note = _seconds(given_back) + missed(given_back.ratio, goal, "at least", REASON)
+            yield shown(f"selection: the same where freed memory is given back, {where}", given_back.ratio, note)
         yield at_least(f"selection: kept steps in common, {where}", kept.common, 1.0)
         yield at_most(f"selection: error of the Gram matrix, {where}", kept.error, 1e-6)
 
