@@ -6,6 +6,7 @@ client's steps, and their short last batches.
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+
 from benchmarks.problems import problem
 from benchmarks.rows import Row, at_most, best_ratio, interleaved, missed
 from ecgr.simulation.engines import open_engine
