@@ -212,7 +212,7 @@ def _tuned_apart(pair: Pair) -> list[str]:
     if pair.tuned is None:
         return []
     own, base = pair.tuned
-    return [f"tuned to {own}, {pair.baseline_method} to {base}: what is not step length is direction or that"]
+    return [f"tuned to {own}, {pair.baseline_method} to {base}: what is not step length is direction or that choice"]
 
 
 def _part(differences: Sequence[float]) -> Part:
