@@ -9,6 +9,7 @@
       ceiling/                        runs.json
       steps/                          findings.json, and a map of kept steps for each run
       collapse/                       findings.json
+      precision/                      summaries.json, comparison.json, comparison.csv (docs/guide/scaling.md)
 """
 
 import json
