@@ -51,8 +51,8 @@ def page(rows: list[Row], facts: Mapping[str, Any], population: Mapping[int, flo
         " `make bench` measures them again and fails when a threshold is missed.",
         "",
         f"**{sum(bool(row.passed) for row in judged)} of {len(judged)} thresholds met.** Every number is a ratio of two"
-        " things measured in turn in one run, or a share of the same round, and the median where it was repeated,"
-        " but those that are said to be seconds. Seconds are of this machine. `ecgr bench --only NAME --repeat 5` shows"
+        " things measured in turn in one run, or a share of the same round, and the median where it was repeated"
+        " (of the fastest rounds, where a row says so), but those that are said to be seconds. Seconds are of this machine. `ecgr bench --only NAME --repeat 5` shows"
         " how far a group's rows differ from one run to the next.",
         "",
         "All of it ran on the CPU, one thread a process; Flower's template alone has the two threads that its engine"
