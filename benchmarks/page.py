@@ -52,8 +52,8 @@ def page(rows: list[Row], facts: Mapping[str, Any], population: Mapping[int, flo
         "",
         f"**{sum(bool(row.passed) for row in judged)} of {len(judged)} thresholds met.** Every number is a ratio of two"
         " things measured in turn in one run, or a share of the same round, and the median where it was repeated"
-        " (of the fastest rounds, where a row says so), but those that are said to be seconds. Seconds are of this machine. `ecgr bench --only NAME --repeat 5` shows"
-        " how far a group's rows differ from one run to the next.",
+        " (of the fastest rounds, where a row says so), but those that are said to be seconds. Seconds are of this"
+        " machine. `ecgr bench --only NAME --repeat 5` shows how far a group's rows differ from one run to the next.",
         "",
         "All of it ran on the CPU, one thread a process; Flower's template alone has the two threads that its engine"
         " gives a client by default, and one client at a time. With `--device cuda` the same code runs on a GPU:"
