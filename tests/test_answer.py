@@ -138,6 +138,7 @@ def test_a_method_that_diverges_is_an_answer_and_the_others_are_judged_without_i
     assert states == {True: "finished", False: "diverged"}
 
 
+@pytest.mark.slow
 def test_a_method_that_no_choice_can_train_goes_on_and_is_said_to_diverge(tmp_path: Path) -> None:
     settings = {"partition.clients": 2, "data.fraction": 0.1, "federation.rounds": 3}
     said: list[str] = []
