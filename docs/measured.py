@@ -1,12 +1,12 @@
 """What was measured, where readers ask for it: README's few sentences, and the table of methods by situation.
 
 What a method needs is counted by playing a round of it; what was measured is read from the records in
-``docs/results/data``. A new record is a word in ``ROWS`` or ``PROBLEMS``. ``python docs/measured.py``, or
+``docs/results/data``. A new record is a word in the tables of its situation. ``python docs/measured.py``, or
 `make results`, writes both into their pages.
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,32 +70,37 @@ FEW_CLASSES, SOME_CLASSES = "one or two classes a client (alpha 0.01, 0.05)", "t
 MOST_CLASSES, UNLIKE_BY_NATURE = "most classes, in other shares (alpha 1)", "natural: sites that differ a little"
 
 
-def kept(records: Iterable[str]) -> tuple[tuple[str, str], ...]:
-    """Those that were run."""
-    return tuple((record, "") for record in records if (DATA / record).is_dir())
+def run_of(*records: Mapping[str, str]) -> dict[str, str]:
+    """The records that are there, and what they are of."""
+    return {record: title for own in records for record, title in own.items() if (DATA / record).is_dir()}
+
+
+def kept(records: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    """Those that are there, for a row: no setting picks a pair."""
+    return tuple((record, "") for record in run_of(records))
 
 
 UNLIKE, MIXED, ALIKE, SOME, SITES = map(kept, (SKEWED, MILDER, MILD, SAMPLED, NATURAL))
 EVERYWHERE = (*UNLIKE, *MIXED, *ALIKE, *SITES)
-LATER = "after Karimireddy et al., arXiv 1910.06378"
+AFTER_SCAFFOLD = "after Karimireddy et al., arXiv 1910.06378"
 ROWS = (
-    Row(FEW_CLASSES, ALL, "drift_correction", UNLIKE, LATER),
+    Row(FEW_CLASSES, ALL, "drift_correction", UNLIKE, AFTER_SCAFFOLD),
     Row(FEW_CLASSES, ALL, "fedavgm(server_momentum=0.5)", UNLIKE, "Hsu et al., arXiv 1909.06335"),
     Row(FEW_CLASSES, ALL, "fedcm", UNLIKE, "Xu et al., arXiv 2106.10874"),
     Row(FEW_CLASSES, ALL, "fedacg", UNLIKE, "Kim et al., arXiv 2201.03172"),
     Row(FEW_CLASSES, ALL, "scaffold", UNLIKE, "Karimireddy et al., arXiv 1910.06378"),
     Row(FEW_CLASSES, ALL, "fedavg+ecgr", (*UNLIKE, ("main", "data.name=mnist")), "arXiv 2601.03584"),
-    Row(SOME_CLASSES, ALL, "drift_correction", MIXED, LATER),
+    Row(SOME_CLASSES, ALL, "drift_correction", MIXED, AFTER_SCAFFOLD),
     Row(SOME_CLASSES, ALL, "fedavgm(server_momentum=0.5)", MIXED, "Hsu et al., arXiv 1909.06335"),
     Row(SOME_CLASSES, ALL, "fedacg", MIXED, "Kim et al., arXiv 2201.03172"),
     Row(SOME_CLASSES, ALL, "fedcm", MIXED, "Xu et al., arXiv 2106.10874"),
     Row(SOME_CLASSES, ALL, "fedavg+ecgr", MIXED, "arXiv 2601.03584"),
     Row(SOME_CLASSES, ANY, "fedavg[balanced_softmax]", MIXED, "Ren et al., arXiv 2007.10740"),
-    Row(MOST_CLASSES, ALL, "drift_correction", ALIKE, LATER),
+    Row(MOST_CLASSES, ALL, "drift_correction", ALIKE, AFTER_SCAFFOLD),
     Row(MOST_CLASSES, ANY, "fedavg[balanced_softmax]", ALIKE, "Ren et al., arXiv 2007.10740"),
     Row(MOST_CLASSES, ANY, "fedavg[fedlc]", ALIKE, "Zhang et al., arXiv 2209.00189"),
     Row(UNLIKE_BY_NATURE, ALL, "feddyn", SITES, "Acar et al., arXiv 2111.04263"),
-    Row(UNLIKE_BY_NATURE, ALL, "drift_correction", SITES, LATER),
+    Row(UNLIKE_BY_NATURE, ALL, "drift_correction", SITES, AFTER_SCAFFOLD),
     Row(FEW_CLASSES, FEW, "fedacg", SOME, "Kim et al., arXiv 2201.03172"),
     Row(FEW_CLASSES, FEW, "fedcm", SOME, "Xu et al., arXiv 2106.10874"),
     Row(FEW_CLASSES, FEW, "feddyn", SOME, "Acar et al., arXiv 2111.04263"),
@@ -174,11 +179,6 @@ def in_short() -> str:
 
 def _lines(lines: list[str]) -> str:
     return "".join(f"{line}\n" for line in lines)
-
-
-def run_of(*records: Mapping[str, str]) -> dict[str, str]:
-    """The records that are there, and what they are of."""
-    return {record: title for own in records for record, title in own.items() if (DATA / record).is_dir()}
 
 
 def _ecgr_tuned() -> str:

@@ -145,9 +145,11 @@ def answer(ceiling: Ceiling, best: Iterable[str]) -> Iterator[str]:
 
 def in_short(ceiling: Ceiling) -> str:
     """For somebody who reads no further."""
+    verdicts = {pair.verdict for found in ceiling.comparisons.values() for pair in found.pairs}
+    few = "; too few seeds for a verdict" if verdicts <= {"too few seeds", "diverged"} else ""
     return (
         "Is there a better way to partition and recombine local gradients? What pointing steps at a target that no"
-        " client knows gave, in points, with the server's step as long as plain; too few seeds for a verdict."
+        f" client knows gave, in points, with the server's step as long as plain{few}."
         f" {_damping(ceiling)} {_together(ceiling)} The whole answer:"
         " [the ceiling of regulation](docs/results/paper.md#the-ceiling-of-regulation)."
     )

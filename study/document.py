@@ -115,8 +115,9 @@ def instead(study: Study) -> list[str]:
     for method, pairs in found.items():
         better = [pair for pair in pairs if pair.cause in ("direction", "both") and _is_gain(pair)]
         if better and not any(_is_loss(pair) for pair in pairs):
-            gained = sorted((pair.metric.amount(pair.primary.mean or 0.0) for pair in better), key=_leading_number)
-            size = gained[0] if len(gained) == 1 else f"{gained[0]} to {gained[-1]}"
+            better.sort(key=lambda pair: abs(pair.primary.mean or 0.0))
+            ends = dict.fromkeys(pair.metric.amount(pair.primary.mean or 0.0) for pair in (better[0], better[-1]))
+            size = " to ".join(ends)
             told.append((len(better), f"`{method}` on {len(better)} of {len(pairs)} problems, by {size}"))
     if not told:
         return []
@@ -133,10 +134,6 @@ def _is_gain(pair: Pair) -> bool:
 
 def _is_loss(pair: Pair) -> bool:
     return pair.verdict == "diverged" or (pair.verdict == "worse" and not methods_page.is_small(pair))
-
-
-def _leading_number(amount: str) -> float:
-    return float(amount.partition(" ")[0])
 
 
 def full_size(study: Study) -> list[str]:
