@@ -30,7 +30,7 @@ def rows(quick: bool) -> Iterator[Row]:
     except ImportError:
         yield from (not_measured(name, limit, "at most", "the extra ray is missing") for name, limit in LIMITS.items())
         return
-    yield _rounds(PAPER, _paper(0.05 if quick else 1.0), 3)
+    yield _rounds(PAPER, _paper(0.05 if quick else 1.0), 4)
     clients = 20 if quick else 200
     many = problem("lenet", samples=300 * clients, clients=clients, test=60 * clients, regulator__name="none")
     yield _rounds(MANY, many, 3)

@@ -8,7 +8,8 @@ from ecgr.cli.benching import number
 
 HEADINGS = {
     "selection": "Against the explicit search of the published method, which stacks all candidate sums at every step,"
-    " in a process that keeps the memory it has freed; below, in one that gives it back and has to get it again.",
+    " in a process that keeps the memory it has freed; below, in one that gives it back and has to get it again."
+    " And against one float32 product of all steps with each other, which is what a slower selection would show in.",
     "overhead": "Time inside recording and regulation as a share of a client's round; for LeNet whole rounds, too,"
     " with and without regulation in turn, which differ by more than that from one to the next.",
     "memory": "Peak memory of a client's round over that of plain training, as a share of the bound in brackets:"
@@ -21,20 +22,20 @@ HEADINGS = {
     "clients": "The same samples dealt to many clients and to few, in the process pool.",
     "start": "One process that trains two small clients for a round, from command to exit.",
     "scale": "SCAFFOLD, with what clients remember on disk.",
-    "pfl": "Against pfl-research 0.6.0, in one process, rounds in turn, FedAvg with LeNet at batch 128 on random"
-    " images; the new model is scored every round. There the images are normalised beforehand and kept in"
-    " channels-last, a client's batches are views, the same in every round, and users are not"
-    " evaluated; here they are shuffled anew.",
-    "flower": "Seconds per round in Flower's simulation engine against ours on the same work, two cores. There the"
-    " client is that of Flower's own PyTorch template (Flower Datasets, images transformed one by one, a DataLoader in"
-    " every call) and the engine is left at its defaults; the `tuned client` keeps its images in memory, normalised,"
-    " and runs two at a time on one thread each.",
+    "pfl": "Against pfl-research 0.6.0, in one process, rounds of a fifth of the clients in turn, FedAvg with LeNet at"
+    " batch 128 on random images; the new model is scored every round. There the images are normalised beforehand and"
+    " kept in channels-last, a client's batches are views, the same in every round, and users are not evaluated; here"
+    " they are shuffled anew.",
+    "flower": "Seconds per round in Flower's simulation engine against ours on the same work, two cores; of 200 clients"
+    " half take part in a round. There the client is that of Flower's own PyTorch template (Flower Datasets, images"
+    " transformed one by one, a DataLoader in every call) and the engine is left at its defaults; the `tuned client`"
+    " keeps its images in memory, normalised, and runs two at a time on one thread each.",
     "ray": "The engine for clusters on this one machine against the process pool, two workers each; and whether data"
     " lie on a node once, in shared memory, or once for each actor.",
     "verdict": "From the command to the page: all processor time, workers included, over that of the clients' own"
-    " steps, and its parts as shares of it. Training, regulation and evaluation are what the runs' records"
-    " say; analysis and page are made once more from the finished runs; the rest is the start of"
-    " processes, records and checkpoints.",
+    " steps, and its parts as shares of it. Training, regulation and evaluation are those of one run of each"
+    " method, made again in one process and counted for all its rounds; analysis and page are made once more from the"
+    " finished runs; the rest is the start of processes, records and checkpoints.",
 }
 """By the first word of a row's name."""
 

@@ -1,6 +1,7 @@
 """Rounds of FedAvg on random images in pfl-research and in this simulator, in turn, in one process; seconds of each.
 
-Both train every client for an epoch and score the new model on a fifth as many images. There as fast as it can be had
+A round trains a fifth of the clients for an epoch and scores the new model on a fifth as many images as were trained
+on; short rounds in turn, so that both meet the same moments of the machine. There as fast as it can be had
 without changing it: images normalised beforehand and kept in memory in channels-last, a client's batches cut once, as
 views and in the same order in every round (pfl's `Dataset` does not shuffle), torch's `foreach` SGD, no evaluation on
 users, no weights. Ours is the simulator as it is. The first round of each does not count.
@@ -33,7 +34,7 @@ from ecgr.simulation.evaluation import SHARD
 from ecgr.simulation.rounds import play_round, start
 from ecgr.tasks.models import lenet
 
-BATCH, LR, MOMENTUM, TEST_SHARE = 128, 0.001, 0.9, 5
+BATCH, LR, MOMENTUM, TEST_SHARE, ROUNDS_FOR_ALL = 128, 0.001, 0.9, 5, 5
 
 
 class PflLeNet(nn.Module):
@@ -84,7 +85,8 @@ def samples(count: int) -> tuple[Tensor, Tensor]:
 def our_rounds(clients: int, each: int) -> Any:
     """A function that plays one round after the other in this process."""
     changes = {"regulator__name": "none", "optimizer__lr": LR, "optimizer__momentum": MOMENTUM}
-    test = clients * each // TEST_SHARE
+    changes |= {"federation__participation": 1 / ROUNDS_FOR_ALL}
+    test = clients // ROUNDS_FOR_ALL * each // TEST_SHARE
     chosen = problem("lenet", samples=clients * each, clients=clients, batch_size=BATCH, test=test, **changes)
     engine, state = SerialEngine(chosen), [start(chosen)]
 
@@ -102,11 +104,12 @@ def main(clients: int, each: int, rounds: int) -> dict[str, list[float]]:
     module = PflLeNet().to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     sgd = partial(torch.optim.SGD, momentum=MOMENTUM, foreach=True)
     model = PyTorchModel(module, sgd, torch.optim.SGD(module.parameters(), lr=1.0))
-    test = Dataset(samples(clients * each // TEST_SHARE))
+    taking_part = clients // ROUNDS_FOR_ALL
+    test = Dataset(samples(taking_part * each // TEST_SHARE))
     turns = InTurn(our_rounds(clients, each))
     score = CentralEvaluationCallback(test, NNEvalHyperParams(local_batch_size=SHARD))
     FederatedAveraging().run(
-        NNAlgorithmParams(1 + rounds, evaluation_frequency=2**30, train_cohort_size=clients, val_cohort_size=0),
+        NNAlgorithmParams(1 + rounds, evaluation_frequency=2**30, train_cohort_size=taking_part, val_cohort_size=0),
         SimulatedBackend(data, data),
         model,
         NNTrainHyperParams(local_batch_size=BATCH, local_num_epochs=1, local_learning_rate=LR),

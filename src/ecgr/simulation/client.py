@@ -9,6 +9,7 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from math import isfinite
 from typing import Any
 
 import numpy as np
@@ -277,7 +278,7 @@ def _to(state: State, device: torch.device | str) -> dict[str, Tensor]:
 def nonfinite(result: ClientResult) -> str | None:
     """Why a result must not be aggregated: the first tensor with NaN or infinite values, and how many."""
     for name, tensor in {**result.contribution.payload, **result.buffers}.items():
-        if tensor.is_floating_point():
+        if tensor.is_floating_point() and not isfinite(float(tensor.sum())):  # which may also overflow: so count
             bad = tensor.numel() - int(np.count_nonzero(np.isfinite(tensor.numpy())))
             if bad:
                 return f"nonfinite: {name} holds {bad} NaN or infinite values of {tensor.numel()}"

@@ -18,7 +18,7 @@ from ecgr.core.vectors import ParamSpec, write_buffers
 from ecgr.experiment.config import Experiment
 from ecgr.simulation.arrays import Held
 from ecgr.simulation.buffers import BUFFERS, BufferRule
-from ecgr.simulation.feed import Feed
+from ecgr.simulation.feed import Feed, taken
 from ecgr.simulation.portable import pack, pack_for_workers, unpack
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
@@ -117,11 +117,11 @@ class Workspace:
 
     def batch(self, samples: Held, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
         """The model's outputs for some rows, and their targets."""
-        return self._feed.outputs(samples.inputs, rows), samples.targets[rows].to(self.device)
+        return self._feed.outputs(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
 
     def training_batch(self, samples: Held, rows: Tensor) -> tuple[Tensor, Tensor]:
         """As `batch`, in the precision that clients train with."""
-        return self._training_feed.outputs(samples.inputs, rows), samples.targets[rows].to(self.device)
+        return self._training_feed.outputs(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
 
     def teacher(self, params: Tensor, buffers: Mapping[str, Tensor]) -> Callable[[Held, Tensor], Tensor]:
         """A model that is not trained, as a function of some rows of samples: what it gives for them."""
