@@ -7,12 +7,12 @@ from statistics import fmean
 
 from torch import Tensor
 
-from benchmarks.rows import Row, at_least, not_measured
+from benchmarks.rows import Row, at_least, skipped
 from ecgr.core.geometry import Geometry
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import ECGR
 from ecgr.core.stores import STORES, DenseStore, Kind, Store
-from ecgr.errors import EcgrError
+from ecgr.errors import DataError
 from ecgr.experiment.config import load
 from ecgr.simulation.client import train_client
 from ecgr.simulation.diagnostics import cosine, overlap
@@ -42,10 +42,8 @@ def rows(quick: bool) -> Iterator[Row]:
             continue
         try:
             sets = list(training_steps(preset, changes, *STEPS[model]))
-        except EcgrError as error:
-            for store, limits in bounds.items():
-                for what, limit in zip(("kept steps in common", "cosine of the update"), limits, strict=True):
-                    yield not_measured(f"fidelity: {what}, {store}, {model}", limit, "at least", str(error))
+        except DataError as error:
+            yield skipped(f"fidelity: {model}", str(error))
             continue
         for store, (same, direction) in bounds.items():
             found = [agreement(STORES[store], steps) for steps in sets]

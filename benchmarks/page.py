@@ -26,10 +26,10 @@ HEADINGS = {
     " batch 128 on random images; the new model is scored every round. There the images are normalised beforehand and"
     " kept in channels-last, a client's batches are views, the same in every round, and users are not evaluated; here"
     " they are shuffled anew.",
-    "flower": "Seconds per round in Flower's simulation engine against ours on the same work, two cores; of 200 clients"
-    " half take part in a round. There the client is that of Flower's own PyTorch template (Flower Datasets, images"
-    " transformed one by one, a DataLoader in every call) and the engine is left at its defaults; the `tuned client`"
-    " keeps its images in memory, normalised, and runs two at a time on one thread each.",
+    "flower": "Seconds per round in Flower's simulation engine against ours on the same work, two cores. There the"
+    " client is that of Flower's own PyTorch template (Flower Datasets, images transformed one by one, a DataLoader in"
+    " every call) and the engine is left at its defaults; the `tuned client` keeps its images in memory, normalised,"
+    " and runs two at a time on one thread each.",
     "ray": "The engine for clusters on this one machine against the process pool, two workers each; and whether data"
     " lie on a node once, in shared memory, or once for each actor.",
     "verdict": "From the command to the page: all processor time, workers included, over that of the clients' own"
