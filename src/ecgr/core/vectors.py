@@ -82,11 +82,11 @@ class ParamSpec:
             raise ValueError(f"the model lacks {', '.join(missing)}: it is not the one this vector describes")
         return [available[name] for name in names]
 
-    def flatten(self, tensors: Sequence[Tensor], out: Tensor | None = None) -> Tensor:
-        """Copy ``tensors`` into one flat vector, ``out`` if given."""
-        flat = torch.empty(self.size, device=tensors[0].device, dtype=widest(tensors)) if out is None else out
-        copy_each(list(self.views(flat)), list(tensors))
-        return flat
+    def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
+        """Copy ``tensors`` into one flat vector, on the device of the first."""
+        where, dtype = tensors[0].device, widest(tensors)
+        with torch.no_grad():
+            return torch.cat([tensor.reshape(-1).to(where, dtype) for tensor in tensors])
 
     def views(self, flat: Tensor) -> Iterator[Tensor]:
         """The pieces of ``flat``, in the shapes of the tensors they stand for, without copying."""
