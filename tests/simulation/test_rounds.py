@@ -244,6 +244,19 @@ def test_a_finite_result_is_not_refused() -> None:
     assert seen == [None] * 4
 
 
+def test_a_finite_result_whose_sum_is_too_large_is_not_refused() -> None:
+    problem = task()
+    seen: list[str | None] = []
+
+    def look(result: ClientResult) -> ClientResult:
+        payload = {name: torch.full_like(v, 3e38) for name, v in result.contribution.payload.items()}
+        seen.append(nonfinite(replace(result, contribution=replace(result.contribution, payload=payload))))
+        return result
+
+    play_round(problem, Watching(problem, look), start(problem))
+    assert seen == [None] * 4
+
+
 def test_a_lost_evaluation_is_the_machines_fault() -> None:
     problem = task()
 

@@ -9,11 +9,11 @@ import warnings
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
-from math import isfinite
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -278,8 +278,14 @@ def _to(state: State, device: torch.device | str) -> dict[str, Tensor]:
 def nonfinite(result: ClientResult) -> str | None:
     """Why a result must not be aggregated: the first tensor with NaN or infinite values, and how many."""
     for name, tensor in {**result.contribution.payload, **result.buffers}.items():
-        if tensor.is_floating_point() and not isfinite(float(tensor.sum())):  # which may also overflow: so count
+        if tensor.is_floating_point() and not _has_finite_sum(tensor.numpy()):  # or too large a one: so count
             bad = tensor.numel() - int(np.count_nonzero(np.isfinite(tensor.numpy())))
             if bad:
                 return f"nonfinite: {name} holds {bad} NaN or infinite values of {tensor.numel()}"
     return None
+
+
+def _has_finite_sum(values: NDArray[np.floating[Any]]) -> bool:
+    """A sum hides neither NaN nor infinity; numpy's, because torch would wake threads that the workers need."""
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(values.sum()))
