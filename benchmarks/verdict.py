@@ -32,7 +32,7 @@ MNIST = f"study/bases/mnist, {ROUNDS} rounds"
 LIMITS = {DEMO: 1.56, MNIST: 1.62}
 """Of all processor time over that inside clients' own steps, with ten seeds: the start weighs more with fewer.
 
-At most a fifth more than the most of five runs: 1.08 to 1.30, and 1.32 to 1.46.
+At most a fifth more than the most of six runs: 1.08 to 1.35, and 1.20 to 1.46.
 """
 
 
