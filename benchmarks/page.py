@@ -17,8 +17,8 @@ HEADINGS = {
     " many steps, whose T x T inner products outweigh all else: there is never more than one such matrix.",
     "fidelity": "ECGR on a lossy store against ECGR on the exact steps of real training.",
     "simulator": "Seconds per round against a hand-written loop in two processes with everything preloaded, which"
-    " records, checks and can resume nothing. Both do the same arithmetic: a ratio below 1 is the machine's noise, not a"
-    " gain.",
+    " records, checks and can resume nothing. Both do the same arithmetic: a ratio below 1 is the machine's noise, not"
+    " a gain.",
     "precision": 'The paper\'s CNN trained with `run.precision = "bf16"`, whole rounds with regulation and evaluation.',
     "clients": "The same samples dealt to many clients and to few, in the process pool.",
     "start": "One process that trains two small clients for a round, from command to exit.",
