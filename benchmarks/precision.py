@@ -22,14 +22,14 @@ INSTRUCTIONS = ("avx512_bf16", "amx_bf16", "bf16")
 
 
 def rows(quick: bool) -> Iterator[Row]:
-    samples = 160 if quick else 320
+    able = any(torch.cpu.get_capabilities().get(name) for name in INSTRUCTIONS)
+    samples = 320 if able and not quick else 160
     problems = [
         problem("cnn", samples=samples, clients=2, batch_size=16, test=samples // 5, run__precision=precision)
         for precision in ("float32", "bf16")
     ]
     engines, snapshots = [SerialEngine(chosen) for chosen in problems], [start(chosen) for chosen in problems]
     times: list[list[float]] = [[], []]
-    able = any(torch.cpu.get_capabilities().get(name) for name in INSTRUCTIONS)
     for _ in range(4 if able else 2):  # the first round of a process is slow, and left out
         for i, chosen in enumerate(problems):
             began = time.process_time()
