@@ -6,13 +6,12 @@ history into a temporary folder, and runs in this environment. Not part of `ecgr
 """
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 
-from benchmarks.rows import ROOT, environment
+from benchmarks.rows import ROOT, environment, processor_seconds_of_children
 
 COMMIT = "223715a"
 """The last one before a lean start, workers that are used again, and SGD without what small models do not need."""
@@ -56,13 +55,12 @@ def processor_seconds(folder: Path, out: str, tree: Path, *options: str) -> floa
     """Of the comparison by the code in ``tree``, with all processes that it starts."""
     command = [sys.executable, "-c", START, "compare", "verdict.toml", *METHODS, "--workers", "2", "--out", out]
     code = os.pathsep.join([str(tree / "src"), str(ROOT)])
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    used = processor_seconds_of_children()
     subprocess.run(
         [sys.executable, "-m", "benchmarks.counted", *command, *options],
         cwd=folder, env={**environment(), "PYTHONPATH": code}, check=True, capture_output=True,
     )  # fmt: skip
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - used.ru_utime - used.ru_stime
+    return processor_seconds_of_children() - used
 
 
 if __name__ == "__main__":

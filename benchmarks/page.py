@@ -38,8 +38,7 @@ HEADINGS = {
     " method, made again in one process and counted for all its rounds; analysis and page are made once more from the"
     " finished runs; the rest is the start of processes, records and checkpoints. Forty runs of their own took 0.89 of"
     " the processor time that commit 223715a needs for them (`python -m benchmarks.before`, one pair at commit 1309b84,"
-    " 2 cores; 0.77 to 0.84 in three pairs by hand before it); 0.60 was aimed at and is not reached: most of it are"
-    " LeNet's steps, which are torch's in both.",
+    " 2 cores); 0.60 was aimed at and is not reached: most of it is LeNet's steps, which are torch's in both.",
 }
 """By the first word of a row's name."""
 

@@ -2,6 +2,7 @@
 
 import json
 import os
+import resource
 import statistics
 import subprocess
 import sys
@@ -90,6 +91,12 @@ def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> 
 def best_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
     """Of the fastest repetition of each: for work of more processes than cores, which others on the machine stretch."""
     return min(numerators) / min(denominators)
+
+
+def processor_seconds_of_children() -> float:
+    """Of all child processes that have ended, with theirs; what one took is the difference of two calls."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 def environment() -> dict[str, str]:

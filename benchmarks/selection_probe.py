@@ -1,7 +1,7 @@
 """Both searches on the same steps in a process of its own: seconds of processor time, kept steps, the Gram's error.
 
 Ours is also held against one float32 product of all steps with each other: twice its arithmetic, in the same kernels,
-so that the ratio says the same on every machine.
+so that the ratio depends less on the machine's memory.
 
 Most of the explicit search's time may go into fresh memory: what `torch.stack` returns at every step is given back to
 the system and has to be had again, page by page. How much that costs depends on the machine and on what the process did

@@ -1,6 +1,5 @@
 """What starting a training process costs: processor time of one short run, over that of ``import torch`` alone."""
 
-import resource
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,7 +7,7 @@ from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
 
-from benchmarks.rows import Row, at_most, environment
+from benchmarks.rows import Row, at_most, environment, processor_seconds_of_children
 
 NAME = "start: processor seconds of the shortest `ecgr run`, over those of `import torch`"
 LIMIT = 1.5
@@ -29,7 +28,6 @@ def rows(quick: bool) -> Iterator[Row]:
 
 def processor_seconds(*arguments: str) -> float:
     """Of a Python process and its children, once it has ended."""
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    before = processor_seconds_of_children()
     subprocess.run([sys.executable, *arguments], check=True, capture_output=True, env=environment())
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return processor_seconds_of_children() - before

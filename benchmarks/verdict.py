@@ -6,7 +6,6 @@ page are made again from the finished runs. What is left is the start of process
 """
 
 import os
-import resource
 import subprocess
 import sys
 import tempfile
@@ -17,7 +16,16 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.overhead import stopwatch
-from benchmarks.rows import ROOT, Row, at_most, environment, seconds, shown, skipped
+from benchmarks.rows import (
+    ROOT,
+    Row,
+    at_most,
+    environment,
+    processor_seconds_of_children,
+    seconds,
+    shown,
+    skipped,
+)
 from ecgr.analysis.material import design_of, runs_in
 from ecgr.compare import conclude
 from ecgr.experiment.config import Experiment
@@ -75,9 +83,9 @@ def _verdict(name: str, command: list[str], quick: bool) -> Iterator[Row]:
         out = Path(scratch) / "answer"
         own = [sys.executable, "-m", "ecgr", *command, "--workers", "2", "--out", str(out)]
         whole = [sys.executable, "-m", "benchmarks.counted", *own]
-        before = _processor_time_of_children()
+        before = processor_seconds_of_children()
         waited = seconds(lambda: subprocess.run(whole, cwd=ROOT, env=environment(), capture_output=True, check=True))
-        processor = _processor_time_of_children() - before
+        processor = processor_seconds_of_children() - before
         material = runs_in(out)
         records = [RunRecord.open(path.parent) for path in sorted(out.rglob("run.json"))]  # tuning and lengths, too
         cost = _taken_apart(records, Path(scratch))
@@ -123,9 +131,3 @@ def _processor_time(work: Callable[[], Any]) -> float:
     began = time.process_time()
     work()
     return time.process_time() - began
-
-
-def _processor_time_of_children() -> float:
-    """Of all children that have ended, with theirs."""
-    used = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return used.ru_utime + used.ru_stime
