@@ -9,8 +9,8 @@ from torch import Tensor
 
 from benchmarks.problems import problem, random_dataset
 from benchmarks.rows import Row, at_most, best_ratio, interleaved, not_measured
+from ecgr.config.experiment import load
 from ecgr.errors import DataError
-from ecgr.experiment.config import load
 from ecgr.simulation.engines import ENGINES, Engine, open_engine, ready_engine
 from ecgr.simulation.engines.ray import Cluster, RayPool
 from ecgr.simulation.prepare import prepare

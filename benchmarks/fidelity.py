@@ -8,12 +8,12 @@ from statistics import fmean
 from torch import Tensor
 
 from benchmarks.rows import Row, at_least, skipped
+from ecgr.config.experiment import load
 from ecgr.core.geometry import Geometry
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import ECGR
 from ecgr.core.stores import STORES, DenseStore, Kind, Store
 from ecgr.errors import DataError
-from ecgr.experiment.config import load
 from ecgr.simulation.client import train_client
 from ecgr.simulation.diagnostics import cosine, overlap
 from ecgr.simulation.prepare import prepare

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ecgr.experiment.config import Experiment
+from ecgr.config.experiment import Experiment
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start

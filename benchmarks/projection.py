@@ -14,7 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from benchmarks.problems import random_dataset
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 from ecgr.runs.checkpoint import save_checkpoint
 from ecgr.runs.record import Position
 from ecgr.simulation.engines import one_thread

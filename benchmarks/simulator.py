@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from benchmarks.bare_loop import BareLoop
 from benchmarks.problems import random_dataset
 from benchmarks.rows import Row, at_most, interleaved, median_ratio
+from ecgr.config.experiment import load
 from ecgr.errors import DataError
-from ecgr.experiment.config import load
 from ecgr.simulation.engines import open_engine
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Snapshot, play_round, start

@@ -28,7 +28,7 @@ from benchmarks.rows import (
 )
 from ecgr.analysis.material import design_of, runs_in
 from ecgr.compare import conclude
-from ecgr.experiment.config import Experiment
+from ecgr.config.experiment import Experiment
 from ecgr.runs import runner
 from ecgr.runs.record import RunRecord
 from ecgr.simulation import client

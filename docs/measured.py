@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ecgr.experiment.catalogue import cost_of
-from ecgr.experiment.methods import Method
+from ecgr.config.catalogue import cost_of
+from ecgr.config.methods import Method
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "docs" / "results" / "data"

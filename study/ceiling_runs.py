@@ -10,7 +10,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 from ecgr.files import write_atomically
 from ecgr.runs.origin import commit
 from ecgr.runs.record import to_json

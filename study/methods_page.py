@@ -7,8 +7,8 @@ from typing import Any
 
 from ecgr.analysis.comparison import Pair
 from ecgr.analysis.quantities import Quantity
-from ecgr.experiment.catalogue import cost_of
-from ecgr.experiment.methods import Method
+from ecgr.config.catalogue import cost_of
+from ecgr.config.methods import Method
 from ecgr.report.sentences import answer, best_first
 from study.boards import Board
 from study.problems import LEADERBOARD, METHODS, PROBLEMS, TITLES

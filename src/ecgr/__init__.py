@@ -27,6 +27,9 @@ if _TYPE_CHECKING:
     from ecgr.algorithms import Scaffold as Scaffold
     from ecgr.compare import Answer as Answer
     from ecgr.compare import compare as compare
+    from ecgr.config.experiment import Experiment as Experiment
+    from ecgr.config.experiment import load as load
+    from ecgr.config.methods import Method as Method
     from ecgr.core.geometry import Geometry as Geometry
     from ecgr.core.geometry import Regulation as Regulation
     from ecgr.core.recorder import Recorder as Recorder
@@ -42,9 +45,6 @@ if _TYPE_CHECKING:
     from ecgr.errors import NotFiniteWarning as NotFiniteWarning
     from ecgr.errors import QuorumLost as QuorumLost
     from ecgr.errors import RecordingError as RecordingError
-    from ecgr.experiment.config import Experiment as Experiment
-    from ecgr.experiment.config import load as load
-    from ecgr.experiment.methods import Method as Method
     from ecgr.runs.record import RunRecord as RunRecord
     from ecgr.runs.runner import run as run
     from ecgr.tasks.data import DATASETS as DATASETS

@@ -18,9 +18,9 @@ from ecgr.analysis.metrics import RunSummary, last5
 from ecgr.analysis.power import power_of_design
 from ecgr.analysis.summaries import read_summaries
 from ecgr.analysis.tuning import Choice, Scored, choose
+from ecgr.config.experiment import changes_of
+from ecgr.config.presets import presets
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.experiment.config import changes_of
-from ecgr.experiment.presets import presets
 from ecgr.files import write_atomically
 from ecgr.report.answer import Answer as Answer
 from ecgr.report.answer import write_comparison as write_comparison

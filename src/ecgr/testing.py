@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from ecgr.algorithms import Algorithm, Contribution, Plan, Population, Trace, compose
+from ecgr.config.experiment import load
+from ecgr.config.objects import complete
 from ecgr.core.geometry import Geometry, Regulation
-from ecgr.experiment.config import load
-from ecgr.experiment.objects import complete
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.portable import pack, unpack
 from ecgr.simulation.prepare import prepare

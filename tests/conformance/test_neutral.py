@@ -6,8 +6,8 @@ import pytest
 from torch import Tensor
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.config.methods import Method
 from ecgr.core.regulators import REGULATORS
-from ecgr.experiment.methods import Method
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import final_state, simulate, start
 from ecgr.tasks.losses import LOSSES

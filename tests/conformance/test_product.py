@@ -16,9 +16,9 @@ import pytest
 import torch
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.config.methods import Method, method_name, parse_method
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.experiment.methods import Method, method_name, parse_method
 from ecgr.runs.checkpoint import load_checkpoint, save_checkpoint
 from ecgr.runs.record import Position
 from ecgr.simulation.engines import SerialEngine

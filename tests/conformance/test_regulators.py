@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr import Recorder
+from ecgr.config.schema import parameters_of
 from ecgr.core.geometry import Geometry, Regulation
 from ecgr.core.regulators import REGULATORS, Regulator
-from ecgr.experiment.schema import parameters_of
 from support.stepsets import ALL, GENERIC, Steps, make, seeds
 
 NOT_SCALE_FREE = {"random_half"}  # draws from the bytes of the matrix: pure, but another scale is another draw

@@ -14,13 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.cli.listing import TABLES
+from ecgr.config.choices import SECTIONS
+from ecgr.config.optimizers import OPTIMIZERS
+from ecgr.config.schedules import SCHEDULES
+from ecgr.config.schema import parameters_of
+from ecgr.config.sections import RunSettings
 from ecgr.core.stores import STORES
 from ecgr.errors import ConfigError
-from ecgr.experiment.choices import SECTIONS
-from ecgr.experiment.optimizers import OPTIMIZERS
-from ecgr.experiment.schedules import SCHEDULES
-from ecgr.experiment.schema import parameters_of
-from ecgr.experiment.sections import RunSettings
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.data.dataset import Labels
 from ecgr.tasks.metrics import METRICS

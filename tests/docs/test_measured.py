@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ecgr.experiment.catalogue import WHEN
+from ecgr.config.catalogue import WHEN
 
 GUIDE = Path(__file__).parents[2] / "docs" / "guide"
 SCRIPT = runpy.run_path(str(GUIDE.parent / "measured.py"))

@@ -14,8 +14,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives.serialization import load_ssh_private_key
 from flwr.app import Context, RecordDict
 
+from ecgr.config.experiment import load
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import load
 from ecgr.flower.apps.memory import MemoryGrid
 from ecgr.flower.deploy.bundle import SETTINGS, server_from, write_settings
 from ecgr.flower.deploy.init import Deployment, nginx_config, write_deployment

@@ -14,8 +14,8 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from flwr.app import ConfigRecord, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import QuorumLost
-from ecgr.experiment.config import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.runs.record import RunRecord

@@ -14,8 +14,8 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Message
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.experiment.config import Experiment
 from ecgr.flower import Guard, MemoryGrid, server_app
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.apps.sitestate import GENERATIONS, SiteState

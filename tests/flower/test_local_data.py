@@ -8,8 +8,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
+from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.experiment.config import Experiment, load
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.enrolment import Enrolment, check_agreement
 from ecgr.runs.record import RunRecord

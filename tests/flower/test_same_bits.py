@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from ecgr.experiment.methods import parse_method
+from ecgr.config.methods import parse_method
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.tasks.losses import LOSSES

@@ -11,7 +11,7 @@ import psutil  # type: ignore[import-untyped]
 import pytest
 from safetensors.torch import load_file
 
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 from ecgr.runs.record import RunRecord
 from support.commands import ECGR, ecgr, environment, rows_without_times
 from support.hospitals import write_hospitals

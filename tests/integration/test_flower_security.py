@@ -12,7 +12,7 @@ from pathlib import Path
 import psutil  # type: ignore[import-untyped]
 import pytest
 
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from ecgr.cli.app import run_command_line
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, EcgrError
-from ecgr.experiment.config import Experiment
 from ecgr.runs.runner import run
 
 RNG = np.random.default_rng(0)
@@ -145,7 +145,7 @@ def test_who_gets_what_names_natural_clients(
 @pytest.mark.data
 @pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="not below $ECGR_DATA")
 def test_the_hospitals_learn(tmp_path: Path) -> None:
-    from ecgr.experiment.config import load
+    from ecgr.config.experiment import load
 
     try:
         record = run(load("hospitals/heart_disease", {"federation.rounds": 15}), tmp_path / "run")

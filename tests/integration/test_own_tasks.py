@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 
 from ecgr.algorithms import Plan
+from ecgr.config.experiment import load
 from ecgr.core.geometry import Geometry, Regulation
 from ecgr.errors import EcgrError
-from ecgr.experiment.config import load
 from ecgr.runs.runner import run
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.prepare import prepare

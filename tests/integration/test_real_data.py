@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from ecgr.analysis.labels import flat
-from ecgr.experiment.config import load, read
-from ecgr.experiment.presets import presets
+from ecgr.config.experiment import load, read
+from ecgr.config.presets import presets
 from ecgr.runs.sweep import grid
 from ecgr.tasks.data import LC25000
 from support.commands import ecgr

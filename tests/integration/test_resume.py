@@ -76,7 +76,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
 
 
 def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0, schedule: str = "step") -> RunRecord:
-    from ecgr.experiment.config import load
+    from ecgr.config.experiment import load
 
     overrides = {
         "federation.rounds": rounds,

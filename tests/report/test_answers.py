@@ -11,7 +11,7 @@ import pytest
 from ecgr.analysis.arms import compare_finished, group_runs
 from ecgr.analysis.collect import Run, find_runs, read_runs, summarise
 from ecgr.analysis.comparison import compare
-from ecgr.experiment.config import Experiment, load
+from ecgr.config.experiment import Experiment, load
 from ecgr.report import presentation
 from ecgr.report.page.answers import answers
 from ecgr.report.page.cost import cost_table

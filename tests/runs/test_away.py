@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 from ecgr.runs.away import AwayJob, Pause, Piece, pause_after, read_files, seen_by_others, write_files
 from ecgr.runs.sweep import Failure, RunJob, Tasks, plan
 from ecgr.simulation.engines.ray import Rest

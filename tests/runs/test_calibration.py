@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ecgr.cli.estimating import list_plans
-from ecgr.experiment.config import load
-from ecgr.experiment.dealing import chosen_share, deal
+from ecgr.config.dealing import chosen_share, deal
+from ecgr.config.experiment import load
 from ecgr.runs.calibration import calibrate, seconds_per_round
 from ecgr.runs.sweep import plan
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 from ecgr.runs.sweep import execute, plan
 from ecgr.simulation.engines.pool import ProcessPool, Worker
 
@@ -30,7 +30,7 @@ def test_a_process_that_trains_loads_nothing_that_it_does_not_need(tmp_path: Pat
 import sys
 from dataclasses import dataclass
 import ecgr
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 from ecgr.simulation.engines import open_engine
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import play_round, start

@@ -133,8 +133,8 @@ def test_models_without_statistics_have_no_such_numbers() -> None:
 
 
 def test_every_choice_of_a_config_has_its_rule() -> None:
-    from ecgr.experiment.schema import describe, parameters_of
-    from ecgr.experiment.sections import RunSettings
+    from ecgr.config.schema import describe, parameters_of
+    from ecgr.config.sections import RunSettings
 
     assert describe(parameters_of(RunSettings)["buffers"]) == "one of: " + ", ".join(BUFFERS)
 

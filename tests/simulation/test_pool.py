@@ -15,8 +15,8 @@ import pytest
 import torch
 
 import ecgr
+from ecgr.config.experiment import Experiment
 from ecgr.errors import EnvironmentFault
-from ecgr.experiment.config import Experiment
 from ecgr.simulation.engines import SerialEngine, open_engine
 from ecgr.simulation.engines.pool import Lost, ProcessPool
 from ecgr.simulation.prepare import prepare

@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 import ecgr
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 from ecgr.simulation.evaluation import EvaluationJob
 from ecgr.simulation.portable import common_parts, pack, unpack
 from ecgr.simulation.prepare import prepare

@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from ecgr.config.experiment import Experiment, load
+from ecgr.config.sections import Precision
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment, load
-from ecgr.experiment.sections import Precision
 from ecgr.runs.calibration import precision_note
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run

@@ -7,8 +7,8 @@ from study.problems import PROBLEMS, problem
 
 from ecgr.cli.comparing import grid_of
 from ecgr.cli.options import overrides
+from ecgr.config.methods import split_methods
 from ecgr.errors import ConfigError
-from ecgr.experiment.methods import split_methods
 from ecgr.runs.plan import plan_comparison, trials
 
 

@@ -13,7 +13,7 @@ from study.ceiling_runs import read_ceiling, run_one
 from study.recombination import best_weights, cosine
 
 import ecgr
-from ecgr.experiment.config import load
+from ecgr.config.experiment import load
 from ecgr.simulation.prepare import prepare
 
 SMALL = {

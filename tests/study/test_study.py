@@ -21,7 +21,7 @@ from study.sections import COMMANDS
 from typer.testing import CliRunner
 
 from ecgr.cli.app import app
-from ecgr.experiment.presets import presets
+from ecgr.config.presets import presets
 from ecgr.report.presentation import to_csv, to_json
 from ecgr.runs.sweep import grid
 from support.runs import write_run

@@ -5,9 +5,9 @@ from functools import cache
 from itertools import combinations, product
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.config.methods import parse_method
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.experiment.methods import parse_method
 from ecgr.tasks.losses import LOSSES
 
 VARIANTS = ["scaffold(damping=0.5)", "scaffold(damping=0.5, units=gradient, control_rate=0.4)", "fedacg(mu=0)"]

@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ecgr.experiment.config import Experiment
+from ecgr.config.experiment import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.memory import Tamper
 from ecgr.runs.record import RunRecord

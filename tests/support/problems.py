@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecgr.experiment.config import Experiment
+from ecgr.config.experiment import Experiment
 from ecgr.simulation.client import ClientJob, ClientResult
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.prepare import prepare

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ecgr.experiment.config import Experiment
+from ecgr.config.experiment import Experiment
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Replies, conclude, final_state, round_jobs, start

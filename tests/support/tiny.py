@@ -11,9 +11,9 @@ import numpy as np
 from torch import nn
 
 from ecgr.component import State
+from ecgr.config.experiment import Experiment
+from ecgr.config.methods import Method
 from ecgr.errors import DataError
-from ecgr.experiment.config import Experiment
-from ecgr.experiment.methods import Method
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Snapshot, final_state
 from ecgr.simulation.workspace import Problem

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from ecgr.config.dealing import deal, natural_note
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment
-from ecgr.experiment.dealing import deal, natural_note
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.partitioners import (
     IID,

@@ -12,11 +12,11 @@ from rich.table import Table
 from ecgr.cli.commands import command
 from ecgr.cli.console import complain, out, print_json, say
 from ecgr.cli.options import Json, Set, overrides
+from ecgr.config.dealing import chosen_share, deal
+from ecgr.config.experiment import Experiment, load
+from ecgr.config.presets import presets
+from ecgr.config.task_files import task_or_name
 from ecgr.errors import EnvironmentFault
-from ecgr.experiment.config import Experiment, load
-from ecgr.experiment.dealing import chosen_share, deal
-from ecgr.experiment.presets import presets
-from ecgr.experiment.task_files import task_or_name
 from ecgr.tasks.data import Dataset, strata
 from ecgr.tasks.data.fetch import fetch
 from ecgr.tasks.data.verify import available, verify

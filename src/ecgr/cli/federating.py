@@ -12,8 +12,8 @@ from ecgr.cli.commands import command
 from ecgr.cli.console import complain, print_json, say, scores
 from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides
 from ecgr.cli.progress import RoundProgress
+from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment, load
 
 if TYPE_CHECKING:
     from ecgr.flower.guard.guard import Guard

@@ -13,13 +13,13 @@ from rich.text import Text
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.cli.console import out, print_json, say
 from ecgr.cli.options import Json
+from ecgr.config.methods import NOTATION
+from ecgr.config.optimizers import OPTIMIZERS
+from ecgr.config.presets import presets
+from ecgr.config.schedules import SCHEDULES
+from ecgr.config.schema import parameters_of
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.experiment.methods import NOTATION
-from ecgr.experiment.optimizers import OPTIMIZERS
-from ecgr.experiment.presets import presets
-from ecgr.experiment.schedules import SCHEDULES
-from ecgr.experiment.schema import parameters_of
 from ecgr.tables import OURS, unknown
 from ecgr.tables import Table as PartTable
 from ecgr.tasks.data import DATASETS
@@ -100,7 +100,7 @@ def _row(table: PartTable[Any], name: str) -> dict[str, Any]:
 
 def _list_methods(as_json: bool) -> None:
     """Notation, cost and use of each method."""
-    from ecgr.experiment.catalogue import method_catalogue  # loads torch: costs are counted
+    from ecgr.config.catalogue import method_catalogue  # loads torch: costs are counted
 
     methods = method_catalogue()
     if as_json:

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from ecgr.config.presets import presets
 from ecgr.errors import ConfigError
-from ecgr.experiment.presets import presets
 
 if TYPE_CHECKING:
     from ecgr.simulation.engines.ray import Cluster

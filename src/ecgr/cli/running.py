@@ -11,9 +11,9 @@ from ecgr.cli.console import complain, print_json, say, scores, summary
 from ecgr.cli.interrupts import resumable, this_command
 from ecgr.cli.options import chosen_engine, overrides
 from ecgr.cli.progress import RoundProgress
+from ecgr.config.experiment import load
+from ecgr.config.task_files import task_or_name
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import load
-from ecgr.experiment.task_files import task_or_name
 from ecgr.runs.record import RunRecord
 from ecgr.runs.tracking import TRACKERS, Tracker
 from ecgr.tables import unknown

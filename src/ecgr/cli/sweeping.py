@@ -10,7 +10,7 @@ from ecgr.cli.console import say
 from ecgr.cli.estimating import list_plans
 from ecgr.cli.options import chosen_engine, overrides
 from ecgr.cli.progress import sweep_progress
-from ecgr.experiment.config import read
+from ecgr.config.experiment import read
 from ecgr.runs.sweep import grid, plan, run_all
 from ecgr.runs.workers import worker_count
 

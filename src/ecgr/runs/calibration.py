@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import replace
 from statistics import median
 
-from ecgr.experiment.config import Experiment
+from ecgr.config.experiment import Experiment
 from ecgr.simulation.engines import one_thread
 from ecgr.simulation.evaluation import shards
 from ecgr.simulation.prepare import prepare

@@ -8,9 +8,9 @@ from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from ecgr._version import __version__
-from ecgr.experiment.config import Experiment
-from ecgr.experiment.methods import Method
-from ecgr.experiment.objects import description
+from ecgr.config.experiment import Experiment
+from ecgr.config.methods import Method
+from ecgr.config.objects import description
 from ecgr.runs.origin import commit
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS, describe

@@ -8,10 +8,10 @@ from itertools import islice
 from numbers import Integral
 from typing import Any, TypeGuard
 
+from ecgr.config.choices import override
+from ecgr.config.experiment import Experiment
+from ecgr.config.methods import method_settings
 from ecgr.errors import ConfigError
-from ecgr.experiment.choices import override
-from ecgr.experiment.config import Experiment
-from ecgr.experiment.methods import method_settings
 from ecgr.runs.design import Design
 from ecgr.runs.manifest import method_of
 from ecgr.tables import shown

@@ -6,10 +6,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+from ecgr.config.choices import override
+from ecgr.config.experiment import Experiment, read
+from ecgr.config.methods import PARTS, split_methods
 from ecgr.errors import ConfigError
-from ecgr.experiment.choices import override
-from ecgr.experiment.config import Experiment, read
-from ecgr.experiment.methods import PARTS, split_methods
 from ecgr.runs.design import ARMS, TUNING, Design, refuse_treatment
 from ecgr.runs.paired import SEEDS, Arm, Raw, is_baseline, method_arms, regulator_arms, seed_list, with_seeds
 from ecgr.runs.sweep import Planned, plan

@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ecgr.config.dealing import natural_note
+from ecgr.config.experiment import Experiment, changes_of, load
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.experiment.config import Experiment, changes_of, load
-from ecgr.experiment.dealing import natural_note
 from ecgr.files import write_atomically
 from ecgr.runs.manifest import differences, identity_of, manifest_of
 from ecgr.runs.place import acquire, locked, refuse_foreign

@@ -12,9 +12,9 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from ecgr.config.choices import override
+from ecgr.config.experiment import Experiment, read
 from ecgr.errors import ConfigError, DataError, EcgrError, with_code
-from ecgr.experiment.choices import override
-from ecgr.experiment.config import Experiment, read
 from ecgr.runs.place import refuse_unusable
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run

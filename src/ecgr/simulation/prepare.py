@@ -12,9 +12,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecgr.config.dealing import chosen_share, deal
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, DataError, EcgrError
-from ecgr.experiment.config import Experiment
-from ecgr.experiment.dealing import chosen_share, deal
 from ecgr.simulation.arrays import Held
 from ecgr.simulation.batches import batch_sizes
 from ecgr.simulation.feed import Feed

@@ -14,8 +14,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecgr.config.experiment import Experiment
 from ecgr.core.vectors import ParamSpec, write_buffers
-from ecgr.experiment.config import Experiment
 from ecgr.simulation.arrays import Held
 from ecgr.simulation.buffers import BUFFERS, BufferRule
 from ecgr.simulation.feed import Feed, taken

@@ -4,8 +4,8 @@ import json
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.experiment.config import Experiment
 from ecgr.flower.apps.enrolment import check_agreement
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.guard.guard import Guard

@@ -14,8 +14,8 @@ import httpx
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
+from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError, EcgrError
-from ecgr.experiment.config import Experiment, load
 from ecgr.files import write_atomically
 from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Clock, Fleet, WallClock

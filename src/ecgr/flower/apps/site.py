@@ -16,8 +16,8 @@ import platformdirs
 from flwr.app import Context, Error, Message, RecordDict
 from flwr.clientapp import ClientApp
 
+from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError, EcgrError
-from ecgr.experiment.config import Experiment, load
 from ecgr.flower.apps.enrolment import Enrolment
 from ecgr.flower.apps.scoring import score_records
 from ecgr.flower.apps.sitestate import SiteState

@@ -14,8 +14,8 @@ from string import Template
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment
 from ecgr.files import write_atomically
 from ecgr.flower.apps.server import server_app
 from ecgr.flower.apps.site import client_app

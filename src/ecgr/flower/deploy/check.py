@@ -5,8 +5,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import Lost

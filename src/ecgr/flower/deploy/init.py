@@ -13,8 +13,8 @@ from pathlib import Path
 from shutil import copyfile
 from string import Template
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment
 from ecgr.flower.deploy.bundle import SETTINGS, write_app, write_settings
 from ecgr.flower.deploy.keys import LOOPBACK, VALID_DAYS, make_certificates, make_node_key, read_public_key
 from ecgr.flower.guard.guard import Guard

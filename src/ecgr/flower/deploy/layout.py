@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, EnvironmentFault, install_command
-from ecgr.experiment.config import Experiment
 from ecgr.flower.deploy.bundle import SETTINGS, write_app, write_settings
 from ecgr.flower.deploy.keys import make_certificates, make_node_key, read_public_key
 from ecgr.flower.deploy.processes import Service, free_ports

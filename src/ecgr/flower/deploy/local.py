@@ -17,8 +17,8 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import EnvironmentFault, with_code
-from ecgr.experiment.config import Experiment
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.deploy.layout import CONNECTION, Layout, tool
 from ecgr.flower.deploy.processes import Service, listens

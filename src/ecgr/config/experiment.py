@@ -14,11 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from ecgr.algorithms import Algorithm, Entry, ServerRule, compose
-from ecgr.core.regulators import Regulator
-from ecgr.errors import ConfigError
-from ecgr.experiment.choices import SECTIONS, override, problems
-from ecgr.experiment.combinations import combination_problems
-from ecgr.experiment.objects import (
+from ecgr.config.choices import SECTIONS, override, problems
+from ecgr.config.combinations import combination_problems
+from ecgr.config.objects import (
     OwnModel,
     complete,
     description,
@@ -26,17 +24,19 @@ from ecgr.experiment.objects import (
     plain_fields,
     undress,
 )
-from ecgr.experiment.optimizers import OptimizerFactory
-from ecgr.experiment.presets import as_name, read_file
-from ecgr.experiment.schedules import Schedule
-from ecgr.experiment.schema import parameters_of, validate
-from ecgr.experiment.sections import (
+from ecgr.config.optimizers import OptimizerFactory
+from ecgr.config.presets import as_name, read_file
+from ecgr.config.schedules import Schedule
+from ecgr.config.schema import parameters_of, validate
+from ecgr.config.sections import (
     DataSettings,
     FederationSettings,
     ModelChoice,
     PartitionSettings,
     RunSettings,
 )
+from ecgr.core.regulators import Regulator
+from ecgr.errors import ConfigError
 from ecgr.files import LATER, to_toml
 from ecgr.tables import Table, shown
 from ecgr.tasks.data import DATASETS, DatasetSource

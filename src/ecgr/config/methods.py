@@ -17,11 +17,11 @@ from typing import Any
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule
 from ecgr.algorithms.rules import Average
+from ecgr.config.combinations import clash
+from ecgr.config.objects import description, is_algorithm
+from ecgr.config.schema import parameters_of, problems_with
 from ecgr.core.regulators import REGULATORS, Plain, Regulator
 from ecgr.errors import ConfigError
-from ecgr.experiment.combinations import clash
-from ecgr.experiment.objects import description, is_algorithm
-from ecgr.experiment.schema import parameters_of, problems_with
 from ecgr.tables import Table, unknown
 from ecgr.tasks.losses import LOSSES, Loss
 

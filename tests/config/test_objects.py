@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 from torch import nn
 
+from ecgr.config.experiment import Experiment, load
 from ecgr.core.geometry import Geometry, Regulation, identity
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment, load
 from ecgr.sources import source_hash
 
 

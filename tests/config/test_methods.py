@@ -9,10 +9,10 @@ from hypothesis import strategies as st
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Defaults, DriftCorrection, FedACG, Scaffold
 from ecgr.algorithms.rules import Lookahead
+from ecgr.config.experiment import Experiment, load
+from ecgr.config.methods import Method, method_name, method_settings, parse_method, split_methods
 from ecgr.core.regulators import ECGR, REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment, load
-from ecgr.experiment.methods import Method, method_name, method_settings, parse_method, split_methods
 from ecgr.tasks.losses import BalancedSoftmax
 from support.quick import examples
 

@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch.optim import SGD
 
-from ecgr.experiment.lean_sgd import LeanSGD
+from ecgr.config.lean_sgd import LeanSGD
 
 
 def trained(kind: type[SGD], momentum: float, decay: float) -> list[torch.Tensor]:
@@ -59,7 +59,7 @@ def test_hooks_run_and_the_state_survives_a_round_trip() -> None:
 def test_no_compiler_is_imported() -> None:
     script = (
         "import sys, torch\n"
-        "from ecgr.experiment.optimizers import SGD\n"
+        "from ecgr.config.optimizers import SGD\n"
         "parameter = torch.nn.Parameter(torch.ones(2))\n"
         "optimizer = SGD(lr=0.1).build([parameter], lr=0.1)\n"
         "optimizer.zero_grad(); (parameter.sum() * 2).backward(); optimizer.step()\n"

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
-from ecgr.experiment.catalogue import WHEN, Cost, cost_of, method_catalogue
-from ecgr.experiment.methods import Method, parse_method
+from ecgr.config.catalogue import WHEN, Cost, cost_of, method_catalogue
+from ecgr.config.methods import Method, parse_method
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import play_round, start
 from ecgr.tasks.losses import LOSSES

@@ -6,13 +6,13 @@ from difflib import get_close_matches
 from typing import Any
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.config.objects import is_algorithm
+from ecgr.config.optimizers import OPTIMIZERS
+from ecgr.config.schedules import SCHEDULES
+from ecgr.config.schema import parameters_of, problems_with
+from ecgr.config.sections import DataSettings, FederationSettings, PartitionSettings, RunSettings
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.experiment.objects import is_algorithm
-from ecgr.experiment.optimizers import OPTIMIZERS
-from ecgr.experiment.schedules import SCHEDULES
-from ecgr.experiment.schema import parameters_of, problems_with
-from ecgr.experiment.sections import DataSettings, FederationSettings, PartitionSettings, RunSettings
 from ecgr.tables import Table, unknown
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.losses import LOSSES

@@ -2,8 +2,8 @@
 
 from pathlib import Path
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
-from ecgr.experiment.config import Experiment
 from ecgr.streams import stream
 from ecgr.tasks.data import Dataset, hold_out, stratify
 from ecgr.tasks.partitioners import Partition, deal_out, load_partition, top_up

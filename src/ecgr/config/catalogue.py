@@ -9,8 +9,8 @@ from typing import Literal
 
 from ecgr.algorithms import Algorithm, Contribution, Plan, Population, Trace, compose
 from ecgr.component import State, torch
+from ecgr.config.methods import Method
 from ecgr.core.regulators import Plain
-from ecgr.experiment.methods import Method
 
 Evidence = Literal["measured", "our screening", "literature"]
 """``measured``: tuned and with seeds, in docs/results/methods.md; ``our screening``: smaller runs, not kept."""

@@ -10,8 +10,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, DataError, EcgrError
-from ecgr.experiment.config import Experiment
 from ecgr.tables import unknown
 from ecgr.tasks.task import Task
 

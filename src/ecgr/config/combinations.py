@@ -15,8 +15,8 @@ from ecgr.algorithms import (
     serves_params,
 )
 from ecgr.algorithms.rules import Average
-from ecgr.experiment.optimizers import OptimizerFactory
-from ecgr.experiment.sections import RunSettings
+from ecgr.config.optimizers import OptimizerFactory
+from ecgr.config.sections import RunSettings
 
 
 def combination_problems(

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, Field
 
 from ecgr.component import Count, Module, PositiveFraction, component
+from ecgr.config.schema import GIVEN_BY_DATA
 from ecgr.core.stores import STORES
 from ecgr.errors import ConfigError
-from ecgr.experiment.schema import GIVEN_BY_DATA
 from ecgr.tasks.models import MODELS
 
 if TYPE_CHECKING:

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
 from ecgr.algorithms import serves_params
+from ecgr.config.choices import SECTIONS, override
+from ecgr.config.experiment import Experiment, load, read
+from ecgr.config.presets import MAX_BYTES, presets
+from ecgr.config.schema import parameters_of
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
-from ecgr.experiment.choices import SECTIONS, override
-from ecgr.experiment.config import Experiment, load, read
-from ecgr.experiment.presets import MAX_BYTES, presets
-from ecgr.experiment.schema import parameters_of
 from support.quick import examples
 
 Raw = dict[str, dict[str, Any]]

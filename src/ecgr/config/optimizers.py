@@ -53,7 +53,7 @@ class SGD:
 
     def build(self, parameters: Iterable[Tensor], lr: float) -> "Optimizer":
         """An optimiser for one client's round."""
-        from ecgr.experiment.lean_sgd import LeanSGD  # loads torch
+        from ecgr.config.lean_sgd import LeanSGD  # loads torch
 
         decay = self.weight_decay
         return LeanSGD(parameters, lr=lr, momentum=self.momentum, weight_decay=decay, foreach=True)
