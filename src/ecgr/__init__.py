@@ -78,8 +78,8 @@ _HOMES = {
         "errors": (
             "ConfigError DataError EcgrError EnvironmentFault IntegrityError NotFiniteWarning QuorumLost RecordingError"
         ),
-        "experiment.config": "Experiment load",
-        "experiment.methods": "Method",
+        "config.experiment": "Experiment load",
+        "config.methods": "Method",
         "runs.record": "RunRecord",
         "runs.runner": "run",
         "tasks.data": "DATASETS",
