@@ -9,12 +9,13 @@ import typer
 from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
+import ecgr
 from ecgr.analysis.arms import group_runs
 from ecgr.analysis.collect import find_runs, read_runs
 from ecgr.cli.reporting import figures_command, report_command
 from ecgr.errors import DataError
 from ecgr.report.figures.panels import ablations, curve_panels
-from ecgr.report.figures.table import latex
+from ecgr.report.figures.table import latex, table_rows
 from support.hostile import HOSTILE
 from support.reports import figures_of
 from support.runs import write_comparison_runs, write_run
@@ -44,6 +45,19 @@ def test_the_answer_comes_first_and_the_rest_on_request(tmp_path: Path) -> None:
     assert len(few) == 2 * 4 + 2
     others = {path.name.partition("-one-")[0].partition("-two-")[0] for path in everything[len(few) - 2 : -2]}
     assert others == {"kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"}
+
+
+def test_rows_are_joined_by_the_method_s_name(tmp_path: Path) -> None:
+    """Only one of both methods has a loss of its own, and both the same algorithm and regulator."""
+    for seed in range(2):
+        write_run(tmp_path / f"a{seed}", regulator="none", seed=seed, method="fedavg")
+        loss = {"loss": {"name": "fedntd"}}
+        write_run(tmp_path / f"b{seed}", regulator="none", seed=seed, method="fedavg[fedntd]", config=loss, gain=0.1)
+    answer = ecgr.compare([tmp_path], baseline="fedavg")
+    rows = table_rows(group_runs(answer.runs, "fedavg", "method"), answer.comparison)
+    assert [(row["method"], row["verdict"]) for row in rows] == [("fedavg", None), ("fedavg[fedntd]", "too few seeds")]
+    assert rows[0]["difference"] is None
+    assert rows[1]["difference"] == pytest.approx(rows[1]["last5"] - rows[0]["last5"])
 
 
 @pytest.mark.slow

@@ -36,6 +36,7 @@ def write_run(
     larger_is_better: bool = True,
     step_norm: float = 0.5,
     noise: int = 0,
+    method: str | None = None,
 ) -> RunRecord:
     """Write one run, whose accuracies rise towards 0.8 + ``gain``, with noise of the seed, and of ``noise`` if given.
 
@@ -51,6 +52,7 @@ def write_run(
     writer.begin(
         {
             "name": name,
+            **({} if method is None else {"method": method}),
             **({} if metric == "accuracy" else {"metrics": [described]}),
             "key": f"{algorithm}-{regulator}"[:12],
             "config": _config(algorithm, regulator, seed, planned or rounds, clients, name, data, config or {}),

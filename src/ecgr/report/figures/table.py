@@ -33,7 +33,7 @@ def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
 
     There is no mean where one of them diverged.
     """
-    pairs = {(pair.setting, pair.algorithm, pair.regulator): pair for pair in comparison.pairs}
+    pairs = {(pair.setting, pair.method): pair for pair in comparison.pairs}
     rows: list[Row] = []
     for group in groups:
         for arm in group.arms:
@@ -53,7 +53,7 @@ def table_rows(groups: Sequence[Group], comparison: Comparison) -> list[Row]:
             }
             if row["last5"] is None:
                 row["best"] = None
-            pair = pairs.get((arm.setting, arm.algorithm, arm.regulator))
+            pair = pairs.get((arm.setting, arm.method))
             if pair is not None:
                 low, high = pair.primary.interval or (None, None)
                 row |= {"difference": pair.primary.mean, "interval_low": low, "interval_high": high}
