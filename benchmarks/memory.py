@@ -7,11 +7,11 @@ from benchmarks import long_round
 from benchmarks.rows import Row, at_most, environment, probe
 
 MODELS = {"resnet18": (40, 11_181_642), "lenet": (160, 61_706)}
-SHARES = {"dense": 1.1, "bf16": 0.575, "int8": 0.325}
-"""Of T d 4 bytes: all, half and about a quarter, and three vectors of d numbers at the T = 40 of the larger model: the
+SHARES = {"dense": 1.1, "int8": 0.325}
+"""Of T d 4 bytes: all, and about a quarter, and three vectors of d numbers at the T = 40 of the larger model: the
 recorder's copy of the parameters, a displacement, and one that plain training does without as its step is in place."""
 
-STORES = (*SHARES, "disk", "replay")
+STORES = (*SHARES, "disk")
 AT_A_TIME = 2
 """Processes: nothing is timed here that another one could disturb, but for a bound that is far away."""
 

@@ -29,14 +29,10 @@ def load_code() -> None:
     not what is compared here, the room that steps take.
     """
     steps = torch.randn(8, 600)
-
-    def again(visit):  # type: ignore[no-untyped-def]
-        for step in steps:
-            visit(step)
-
     for make in STORES.values():
-        store = make(steps.shape[1], steps=len(steps), replay=again)
-        again(store.append)
+        store = make(steps.shape[1], steps=len(steps))
+        for step in steps:
+            store.append(step)
         store.combine(ECGR()(Geometry(gram=store.gram())).coefficients)
 
 

@@ -33,10 +33,10 @@ if _TYPE_CHECKING:
     from ecgr.core.geometry import Geometry as Geometry
     from ecgr.core.geometry import Regulation as Regulation
     from ecgr.core.recorder import Recorder as Recorder
+    from ecgr.core.recorder import Update as Update
     from ecgr.core.regulators import ECGR as ECGR
     from ecgr.core.regulators import REGULATORS as REGULATORS
     from ecgr.core.regulators import herd as herd
-    from ecgr.core.update import Update as Update
     from ecgr.errors import ConfigError as ConfigError
     from ecgr.errors import DataError as DataError
     from ecgr.errors import EcgrError as EcgrError
@@ -72,9 +72,8 @@ _HOMES = {
         ),
         "compare": "Answer compare",
         "core.geometry": "Geometry Regulation",
-        "core.recorder": "Recorder",
         "core.regulators": "ECGR REGULATORS herd",
-        "core.update": "Update",
+        "core.recorder": "Recorder Update",
         "errors": (
             "ConfigError DataError EcgrError EnvironmentFault IntegrityError NotFiniteWarning QuorumLost RecordingError"
         ),

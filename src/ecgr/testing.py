@@ -195,7 +195,7 @@ def check_store(kind: Any, tolerance: float | None = None) -> None:
     for count, size in ((1, 1), (2, 300), (33, 7), (70, 1100)):
         what = f"{count} displacements of {size} numbers"
         rows = torch.from_numpy(np.random.default_rng(0).standard_normal((count, size))).float()
-        store = kind(size, replay=_replay(rows))
+        store = kind(size)
         buffer = torch.empty(size)
         for row in rows:
             store.append(buffer.copy_(row))
@@ -228,14 +228,6 @@ def _check_refuses(what: str, store: Any, size: int) -> None:
     _promise(len(store) == held, f"{what}: it has stored something of a displacement that it refused")
     few = torch.ones(held + 1, dtype=torch.float64)
     _promise(_raises(lambda: store.combine(few)), f"{what}: it takes more coefficients than it has displacements")
-
-
-def _replay(rows: Tensor) -> Callable[[Callable[[Tensor], None]], None]:
-    def replay(visit: Callable[[Tensor], None]) -> None:
-        for row in rows:
-            visit(row)
-
-    return replay
 
 
 def _made(part: Any) -> Any:

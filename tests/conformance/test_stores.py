@@ -11,28 +11,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ecgr.core.stores import STORES, Store, blocked, dense
-from ecgr.core.stores.protocol import Visit
+from ecgr.core import stores
+from ecgr.core.stores import STORES, Store
 from support.quick import examples
 
 every = pytest.mark.parametrize("name", sorted(STORES))
-holding = pytest.mark.parametrize("name", sorted(set(STORES) - {"replay"}))  # replay has nothing to combine by itself
 
 # How far answers may be from exact arithmetic, relative to the steps' lengths: inner products, and combinations. A
-# store that is not named here is held to the exact ones; a lossy one declares itself. (bf16 has 8 significant bits:
-# a number is off by 2^-8 of itself at most, a product of two by twice that.)
+# store that is not named here is held to the exact ones; a lossy one declares itself.
 EXACT = (1e-6, 1e-6)
-TOLERANCES = {"bf16": (8e-3, 4e-3), "int8": (2e-2, 2e-2), "replay": (0.2, 1e-6)}
+TOLERANCES = {"int8": (2e-2, 2e-2)}
 
 
 def empty(name: str, rows: Tensor) -> Store:
-    """A set that is going to hold ``rows``, and can see them again if it has to."""
-
-    def replay(visit: Visit) -> None:
-        for row in rows:
-            visit(row)
-
-    return STORES[name](rows.shape[1], replay=replay)
+    return STORES[name](rows.shape[1])
 
 
 def filled(name: str, rows: Tensor) -> Store:
@@ -72,10 +64,8 @@ def test_answers_equal_dense_mathematics(name: str, T: int, d: int) -> None:
 
 
 @every
-@pytest.mark.parametrize("T", [dense.ROWS_PER_CHUNK - 1, dense.ROWS_PER_CHUNK, dense.ROWS_PER_CHUNK + 1, 65])
-@pytest.mark.parametrize(
-    "d", [1, blocked.COLUMNS_PER_BLOCK - 1, blocked.COLUMNS_PER_BLOCK, blocked.COLUMNS_PER_BLOCK + 1]
-)
+@pytest.mark.parametrize("T", [stores.ROWS_PER_CHUNK - 1, stores.ROWS_PER_CHUNK, stores.ROWS_PER_CHUNK + 1, 65])
+@pytest.mark.parametrize("d", [1, stores.COLUMNS_PER_BLOCK - 1, stores.COLUMNS_PER_BLOCK, stores.COLUMNS_PER_BLOCK + 1])
 def test_nothing_changes_at_the_borders_of_chunks_and_blocks(name: str, T: int, d: int) -> None:
     check_against_dense(name, random_rows(T, d))
 
@@ -83,11 +73,11 @@ def test_nothing_changes_at_the_borders_of_chunks_and_blocks(name: str, T: int, 
 @every
 def test_a_large_set_stays_within_its_tolerance(name: str) -> None:
     """Beyond 2^26 multiply-adds products are float32: 200 steps of 7,000 numbers are 2.8e8 of them."""
-    assert blocked.CHEAP_PRODUCT < 200 * 200 * 7000
+    assert stores.CHEAP_PRODUCT < 200 * 200 * 7000
     check_against_dense(name, random_rows(200, 7000))
 
 
-@holding
+@every
 def test_appending_copies(name: str) -> None:
     """The recorder reuses one buffer for all displacements."""
     rows = torch.tensor([[1.0, 2.0], [9.0, 9.0]])
@@ -140,7 +130,7 @@ def test_an_entry_is_called_what_it_calls_itself(name: str) -> None:
 @every
 @pytest.mark.parametrize(("T", "d"), [(3, 7), (40, 1000)])
 def test_a_store_takes_the_room_that_it_says(name: str, T: int, d: int) -> None:
-    """Held in memory: the chunks of rows, int8's scales, replay's sketches; on the disk: the file."""
+    """Held in memory: the chunks of rows, int8's scales; on the disk: the file."""
     store: Any = STORES[name](d, steps=T)
     for row in random_rows(T, d):
         store.append(row)
@@ -149,7 +139,7 @@ def test_a_store_takes_the_room_that_it_says(name: str, T: int, d: int) -> None:
         assert 0 <= os.fstat(store._descriptor).st_size - said.disk < mmap.ALLOCATIONGRANULARITY
         assert said.memory == 0
     else:
-        rows = [getattr(store, "_sketches", store), *([store._scales] if hasattr(store, "_scales") else [])]
+        rows = [store, *([store._scales] if hasattr(store, "_scales") else [])]
         held = sum(chunk.nbytes for part in rows for chunk in part._chunks)
         assert said.memory == pytest.approx(held, abs=4 * T)  # a last group of int8 may be short, its scale is whole
         assert said.disk == 0
@@ -163,10 +153,10 @@ def test_the_gram_matrix_of_a_small_dense_store_is_exact_to_float64() -> None:
 
 
 def test_a_dense_store_never_moves_what_it_holds() -> None:
-    store = dense.DenseStore(3)
+    store = stores.DenseStore(3)
     store.append(torch.ones(3))
     address = store._chunks[0].data_ptr()
-    for _ in range(3 * dense.ROWS_PER_CHUNK):
+    for _ in range(3 * stores.ROWS_PER_CHUNK):
         store.append(torch.ones(3))
     assert store._chunks[0].data_ptr() == address
 
@@ -177,7 +167,7 @@ def test_float64_displacements_are_answered_in_float64_and_left_as_they_are(name
     rows = random_rows(40, 30).double() * 1e-12 + 1e-13 / 3
     store = filled(name, rows)
     coefficients = torch.linspace(-1, 2, 40, dtype=torch.float64)
-    tolerance = 1e-14 if name in {"dense", "disk", "auto", "replay"} else TOLERANCES[name][1]
+    tolerance = 1e-14 if name in {"dense", "disk", "auto"} else TOLERANCES[name][1]
     for _ in range(2):  # the first answer changes nothing
         combined = store.combine(coefficients)
         assert combined.dtype == torch.float64

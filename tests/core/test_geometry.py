@@ -7,8 +7,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.core.geometry import Geometry, Regulation, identity
-from ecgr.core.regulators import FirstHalf, LastHalf, MostAligned, RandomHalf, SmallestNorm
-from ecgr.core.regulators.damping import damp, restore, share, squared_length
+from ecgr.core.regulators import (
+    FirstHalf,
+    LastHalf,
+    MostAligned,
+    RandomHalf,
+    SmallestNorm,
+    damp,
+    restore,
+    share,
+    squared_length,
+)
 from support.stepsets import ALL, make, seeds
 
 

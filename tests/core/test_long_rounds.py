@@ -49,7 +49,7 @@ def regulated(regulator):
 rows = torch.randn(T, d, generator=torch.Generator().manual_seed(0)) + 0.1
 found = {"store": {}, "regulator": {}, "recorder": {}}
 for name, kind in STORES.items():
-    store = kind(d, replay=lambda visit: None)
+    store = kind(d)
     for row in rows:
         store.append(row)
     found["store"][name] = matrices(store.gram)

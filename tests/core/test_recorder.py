@@ -422,7 +422,7 @@ def test_a_recorder_that_nobody_holds_any_more_is_gone_at_once_and_its_steps_wit
     optimizer = SGD(model.parameters(), lr=0.1)
     gc.disable()
     try:
-        steps = ecgr.Recorder(model, optimizer, replay=lambda: None)
+        steps = ecgr.Recorder(model, optimizer)
         with steps:
             train(model, optimizer)
         steps.regulated(ecgr.ECGR())

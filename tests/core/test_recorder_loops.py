@@ -10,7 +10,7 @@ from torch import nn
 from torch.optim import SGD, Optimizer
 
 import ecgr
-from ecgr.core import watch
+from ecgr.core import guards
 from support.loops import Loop, Run, check_exact, clip, clip_data, halves, hooks, mlp, sgd
 from support.right_loops import EXACT
 from support.wrong_loops import ON_ENTRY, REFUSED, load_state_dict_first, weights_clipped_through_data
@@ -185,7 +185,7 @@ def test_asked_inside_of_the_block_it_looks_first() -> None:
 
 @pytest.mark.parametrize("run", LATE, ids=lambda run: run.__name__)
 def test_a_device_that_answers_late_is_asked_on_leaving_the_block(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "AT_ONCE", frozenset())
+    monkeypatch.setattr(guards, "AT_ONCE", frozenset())
     loop = Loop()
     with pytest.raises(ecgr.RecordingError, match=r"a parameter was changed (between step 1|before the first)"):
         run(loop)
@@ -194,14 +194,14 @@ def test_a_device_that_answers_late_is_asked_on_leaving_the_block(run: Run, monk
 
 @pytest.mark.parametrize("run", [run for run in REFUSED if run not in LATE], ids=lambda run: run.__name__)
 def test_a_device_that_answers_late_refuses_as_much(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "AT_ONCE", frozenset())
+    monkeypatch.setattr(guards, "AT_ONCE", frozenset())
     with pytest.raises(ecgr.RecordingError):
         run(Loop())
 
 
 @pytest.mark.parametrize("run", EXACT, ids=lambda run: run.__name__)
 def test_a_device_that_answers_late_refuses_nothing_else(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "AT_ONCE", frozenset())
+    monkeypatch.setattr(guards, "AT_ONCE", frozenset())
     loop = Loop()
     run(loop)
     check_exact(loop)

@@ -9,8 +9,8 @@ from torch import distributed, nn
 from torch.optim import SGD, Adam, Optimizer
 
 import ecgr
-from ecgr.core.vectors import ParamSpec
-from ecgr.core.wrappers import bare_model, bare_name, bare_optimizers
+from ecgr.core.guards import bare_optimizers
+from ecgr.core.vectors import ParamSpec, bare_model, bare_name
 from support.loops import Loop, displacements, hooks, mlp, train
 from support.optimizers import AcceleratedOptimizer, Lookahead
 from support.quick import quick_where

@@ -13,6 +13,7 @@ Sign, stated once: a displacement is ``before - after``, an update ``start - end
 import sys
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
 from typing import Any
@@ -22,22 +23,51 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
-from ecgr.core.beginning import Beginning
-from ecgr.core.geometry import Geometry, Regulator, identity, is_finite, weigh
-from ecgr.core.stores import STORES, Kind, Store
-from ecgr.core.stores.blocked import norm
-from ecgr.core.stores.protocol import Visit
-from ecgr.core.update import Update
+from ecgr.core.geometry import Geometry, Regulation, Regulator, identity, is_finite, weigh
+from ecgr.core.guards import Checks, Watch, bare_optimizers, check_values
+from ecgr.core.stores import STORES, Kind, norm
 from ecgr.core.vectors import ParamSpec, widest
-from ecgr.core.watch import Checks, Watch, check_values
-from ecgr.core.wrappers import bare_optimizers
-from ecgr.errors import ConfigError, NotFiniteWarning, RecordingError
+from ecgr.errors import NotFiniteWarning, RecordingError
 
 NOTHING_RECORDED = "no optimiser step was recorded; train inside the `with Recorder(...)` block first"
 NOT_FINITE = (
     "the recorded steps hold NaN or infinite values: training diverged, and the update is the plain one, unregulated;"
     " lower the learning rate, and do not send this update"
 )
+
+
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
+class Update:
+    """What a client uploads: ``start - end`` of its round, regulated.
+
+    Attributes:
+        flat: the update as one vector: float32, or float64 where the model has float64 parameters.
+        start: the parameters at the start of the round, likewise.
+        regulation: the weights it was made with, the steps kept, metrics.
+        spec: where each parameter lies in the vectors.
+    """
+
+    flat: Tensor
+    start: Tensor
+    regulation: Regulation
+    spec: ParamSpec
+
+    def __repr__(self) -> str:
+        dtype = str(self.flat.dtype).removeprefix("torch.")
+        steps = f"{len(self.regulation.kept)} of {len(self.regulation.weights)} steps kept"
+        return f"Update({len(self.flat):,} numbers in {dtype}, {steps}, norm {norm(self.flat):.4g})"
+
+    def as_state_dict(self) -> dict[str, Tensor]:
+        """The update by parameter name, in the parameters' shapes; the names are those of the unwrapped model."""
+        return self.spec.named(self.flat)
+
+    def apply_(self, model: nn.Module) -> None:
+        """Set ``model``'s parameters to ``start - update``; its buffers stay untouched.
+
+        The model may be wrapped (DistributedDataParallel, ``torch.compile``) or not, whatever was recorded.
+        """
+        check_values(model)
+        self.spec.write(self.start - self.flat, model)
 
 
 class Recorder:
@@ -58,9 +88,6 @@ class Recorder:
         spec: the layout of the recorded vector, where it is to differ from the model's trainable parameters.
         steps: how many steps will come, where that is known: saves memory, and ``auto`` picks by it.
         start: the parameters at the start as a flat vector, where it is at hand; saves the copy.
-        replay: runs the same training once more: what the store ``replay`` needs. The recorder puts parameters,
-            buffers, optimiser and torch's generators back to the start before it calls this; the batches must come in
-            the same order, which a shuffling ``DataLoader`` does by itself.
         checks: how to tell that parameters moved between two steps: by their values, or, for a loop that is known, by
             torch's version counters, which cost nothing but do not know of writes through ``.data``.
     """
@@ -74,21 +101,17 @@ class Recorder:
         spec: ParamSpec | None = None,
         steps: int | None = None,
         start: Tensor | None = None,
-        replay: Callable[[], object] | None = None,
         checks: Checks = "values",
     ):
         if isinstance(store, str) and store not in STORES:
             raise ValueError(f"unknown store {store!r}; there are: {', '.join(STORES)}")
         kind = STORES[store] if isinstance(store, str) else store
-        if kind.needs_replay and replay is None:
-            raise ConfigError(f"store {kind.name!r} runs the training twice; give replay=, which runs it again")
         self._model = model
         self._optimizers, self._wrappers = bare_optimizers(optimizer)
         self._kind = kind
         self._given_spec = spec
         self._given_start = start
         self._expected = steps
-        self._run_again = replay
         self._checks: Checks = checks
         self._handles: list[RemovableHandle] = []
         self._recorded = False
@@ -111,8 +134,7 @@ class Recorder:
         recorded = dict(zip(self.spec.names, self._tensors, strict=True))
         self._watch = Watch(self._model, self._optimizers, recorded, wrappers=self._wrappers, checks=self._checks)
         self._refusal = None
-        self._store = self._new_store()
-        self._beginning = Beginning.of(self._model, self._optimizers) if self._store.needs_replay else None
+        self._store = self._kind(self.spec.size, steps=self._expected, like=self._start)
         self._handles = self._hook(self._before_step, self._after_step)
         self._recorded = True
         return self
@@ -161,7 +183,7 @@ class Recorder:
             length = norm(flat)
             gamma = norm(self.plain) / length if length > 0 else 1.0
             flat.mul_(gamma)
-            regulation = regulation.with_metrics(**{"gamma": gamma, **regulation.metrics})
+            regulation = regulation.with_metrics(gamma=gamma)
         return Update(flat, self._start, regulation, self.spec)
 
     def sum_of(self, steps: Sequence[int]) -> Tensor:
@@ -178,11 +200,6 @@ class Recorder:
             raise RecordingError(NOTHING_RECORDED)
         self._refuse_unless(self._check_now)
         return self._start - self._last
-
-    def _new_store(self) -> Store:
-        """An empty store; it says by name which one it is, also where ``auto`` was asked for."""
-        replay = None if self._run_again is None else self._replay
-        return self._kind(self.spec.size, steps=self._expected, replay=replay, like=self._start)
 
     def _refuse_unless(self, check: Callable[[], None]) -> None:
         """Run ``check``; what it refuses is refused from then on, in the same words."""
@@ -251,25 +268,3 @@ class Recorder:
         for last, tensor in zip(self._pieces, self._tensors, strict=True):
             last.sub_(tensor.detach().to(last))
         return self._last
-
-    def _replay(self, visit: Visit) -> None:
-        """Train once more from the start, show every displacement to ``visit``, and end where training ended."""
-        if self._run_again is None or self._beginning is None:
-            raise RuntimeError("there is no function to run the training again with")
-
-        def after_step() -> None:
-            with torch.no_grad():
-                visit(self._displacement())
-                torch._foreach_copy_(self._pieces, self._tensors)
-
-        with torch.random.fork_rng(devices=range(len(self._beginning.cuda_generators))):
-            with torch.no_grad():
-                self.spec.write(self._start, self._model)
-                self._last.copy_(self._start)
-                self._beginning.restore(self._model, self._optimizers)
-            handles = self._hook(lambda optimizer: None, after_step)
-            try:
-                self._run_again()
-            finally:
-                for handle in handles:
-                    handle.remove()

@@ -2,8 +2,10 @@
 
 The vector is float32, or float64 where a parameter is: nothing is ever read in less than its own precision.
 
-Parameters and buffers are told apart by the module, never by name: a running mean is a statistic, not a weight. The
-one exception is asked for by name (``buffers_as_weights``) and reproduces arithmetic that mixes the two.
+Parameters and buffers are told apart by the module, never by name: a running mean is a statistic, not a weight.
+
+What other libraries wrap around a model is taken off first: DistributedDataParallel and DataParallel hold it as
+``module``, ``torch.compile`` as ``_orig_mod``. They are known by what they have, so that none is a dependency.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,7 +15,36 @@ from math import prod
 from operator import attrgetter
 
 from ecgr.component import Module, Tensor, torch
-from ecgr.core.wrappers import bare_model, bare_name
+
+COMPILED, PARALLEL = "_orig_mod", "module"
+
+
+def bare_model(model: Module) -> Module:
+    """The model itself, below ``torch.compile`` and data parallelism.
+
+    >>> inner = torch.nn.Linear(2, 1)
+    >>> bare_model(torch.nn.DataParallel(inner)) is inner
+    True
+    """
+    while True:
+        if COMPILED in model._modules:
+            model = model.get_submodule(COMPILED)
+        elif isinstance(model, torch.nn.DataParallel | torch.nn.parallel.DistributedDataParallel):
+            model = model.module
+        else:
+            return model
+
+
+def bare_name(name: str) -> str:
+    """A parameter's name without what wrappers put into it.
+
+    >>> bare_name("module._orig_mod.head._orig_mod.weight")
+    'head.weight'
+    """
+    name = name.replace(f"{COMPILED}.", "")
+    while name.startswith(f"{PARALLEL}."):
+        name = name.removeprefix(f"{PARALLEL}.")
+    return name
 
 
 @dataclass(frozen=True, slots=True)

@@ -147,7 +147,6 @@ def train(job: ClientJob, workspace: Workspace) -> Trained:
             spec=spec,
             steps=expected,
             start=start,
-            replay=take_steps,
             checks="versions",  # the loop is ours, and writes through no `.data`
         )
 

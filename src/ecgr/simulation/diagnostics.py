@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ecgr.core.update import Update
+from ecgr.core.recorder import Update
 from ecgr.core.vectors import weighted_mean
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost

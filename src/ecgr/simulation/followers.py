@@ -5,7 +5,7 @@ the same coefficients, as in the published code. So the weights are, to the bit,
 buffers: whatever goes wrong, goes wrong in the buffers.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from types import TracebackType
 
 import torch
@@ -13,10 +13,9 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from ecgr.core.geometry import Regulation, Regulator
-from ecgr.core.recorder import Recorder
-from ecgr.core.update import Update
+from ecgr.core.guards import Checks
+from ecgr.core.recorder import Recorder, Update
 from ecgr.core.vectors import ParamSpec
-from ecgr.core.watch import Checks
 
 
 class FollowedRecorder:
@@ -31,7 +30,6 @@ class FollowedRecorder:
         spec: ParamSpec,
         steps: int,
         start: Tensor,
-        replay: Callable[[], object],
         checks: Checks = "values",
     ):
         leading = ParamSpec.of(model)
@@ -39,7 +37,7 @@ class FollowedRecorder:
         following = ParamSpec(spec.names[count:], spec.shapes[count:])
         self._spec, self._start = spec, start
         self._leader = Recorder(
-            model, optimizer, store=store, spec=leading, steps=steps, start=start[:size], replay=replay, checks=checks
+            model, optimizer, store=store, spec=leading, steps=steps, start=start[:size], checks=checks
         )
         self._follower = Recorder(model, optimizer, spec=following, steps=steps, start=start[size:])
 

@@ -1,4 +1,4 @@
-"""How much room a store and its inner products take, and how much there is.
+"""How much room there is, and what inner products take of it.
 
 Asked before training starts, so that a store which is too large ends in one line and not in the middle of a round.
 """
@@ -7,13 +7,20 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
+from typing import NamedTuple
 
 from ecgr.component import torch
-from ecgr.core.stores.protocol import Kind, Room
 from ecgr.errors import EnvironmentFault
 
 UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
 KEPT_FREE = 1.1  # what is asked for beyond the numbers themselves
+
+
+class Room(NamedTuple):
+    """Bytes, by where they are taken."""
+
+    memory: float = 0.0
+    disk: float = 0.0
 
 
 def free_memory(device: "torch.device | str" = "cpu") -> int:
@@ -43,40 +50,9 @@ def free_disk() -> int:
     return shutil.disk_usage(tempfile.gettempdir()).free
 
 
-def need(kind: Kind, size: int, steps: int, stores: int) -> Room:
-    """What ``stores`` stores of ``steps`` displacements take at the same time, with the T x T matrix of each."""
-    rows = kind.room(size, steps)
-    return Room(stores * (rows.memory + gram_bytes(steps)), stores * rows.disk)
-
-
 def gram_bytes(steps: int) -> float:
     """What the inner products take: regulating makes one T x T matrix of float64, and never a second one."""
     return 8.0 * steps * steps
-
-
-def shortage(kind: Kind, size: int, steps: int, stores: int, device: "torch.device | str" = "cpu") -> str | None:
-    """Where there is not room enough for that: in ``memory``, on the ``disk``, or nowhere."""
-    needed = need(kind, size, steps, stores)
-    if KEPT_FREE * needed.memory > free_memory(device):
-        return "memory"
-    return "disk" if KEPT_FREE * needed.disk > free_disk() else None
-
-
-def fits(kind: Kind, size: int, steps: int, stores: int, device: "torch.device | str" = "cpu") -> bool:
-    """Whether there is room enough."""
-    return shortage(kind, size, steps, stores, device) is None
-
-
-def describe(kind: Kind, size: int, steps: int) -> str:
-    """What is to be held, for a person to read.
-
-    >>> from ecgr.core.stores.dense import DenseStore
-    >>> describe(DenseStore, 1000, 20_000)
-    '20,000 steps of 1,000 numbers (80.0 MB) and their 20,000 x 20,000 inner products (3.2 GB)'
-    """
-    rows = gigabytes(sum(kind.room(size, steps)))
-    products = f"{steps:,} x {steps:,} inner products ({gigabytes(gram_bytes(steps))})"
-    return f"{steps:,} steps of {size:,} numbers ({rows}) and their {products}"
 
 
 def claim(descriptor: int, start: int, length: int) -> None:
@@ -86,7 +62,7 @@ def claim(descriptor: int, start: int, length: int) -> None:
     except OSError as error:
         raise EnvironmentFault(
             f"store disk: {gigabytes(length)} more cannot be had below {where()} ({error.strerror or error});"
-            " set TMPDIR to a larger disk, or use the store replay"
+            " set TMPDIR to a larger disk, or use the store int8"
         ) from None
 
 

@@ -7,15 +7,15 @@ assumed: what an optimiser owns by identity, whether it moved by value. NaN equa
 
 import ctypes
 import os
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
-from ecgr.core.wrappers import bare_model
+from ecgr.core.vectors import bare_model
 from ecgr.errors import RecordingError
 
 AT_ONCE = frozenset({"cpu"})
@@ -215,3 +215,30 @@ def same(before: Tensor, now: Tensor) -> bool:
 
 def _equal(before: Tensor, now: Tensor) -> Tensor:
     return torch.isclose(before, now, rtol=0.0, atol=0.0, equal_nan=True).all()
+
+
+def bare_optimizers(given: Any) -> tuple[tuple[Optimizer, ...], tuple[str, ...]]:
+    """The torch optimisers whose ``step`` calls hooks: one, or one for each entry of a list, each once.
+
+    Returns:
+        The optimisers, and the kinds of wrappers that were seen through to find them.
+    """
+    several = list(given) if isinstance(given, Iterable) else [given]
+    found = [_bare_optimizer(entry) for entry in several]
+    if not found:
+        raise RecordingError("Recorder: the list of optimisers is empty; give those that train the model")
+    wrappers = tuple(type(a).__name__ for a, b in zip(several, found, strict=True) if a is not b)
+    return tuple({id(optimizer): optimizer for optimizer in found}.values()), wrappers
+
+
+def _bare_optimizer(given: object) -> Optimizer:
+    """``given``, or what it holds as ``optimizer``: a wrapper that is no complete torch optimiser calls no hooks."""
+    inner = given
+    while not (isinstance(inner, torch.optim.Optimizer) and hasattr(inner, "_optimizer_step_post_hooks")):
+        inner = getattr(inner, "optimizer", None)
+        if inner is None:
+            raise RecordingError(
+                f"Recorder: {type(given).__name__} is no torch.optim.Optimizer, nor a wrapper with one as `.optimizer`,"
+                " so its steps cannot be seen; give the torch optimiser, or a list of them"
+            )
+    return inner
