@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ecgr import Recorder
 from ecgr.config.schema import parameters_of
-from ecgr.core.geometry import Geometry, Regulation
-from ecgr.core.regulators import REGULATORS, Regulator
+from ecgr.core.geometry import Geometry, Regulation, Regulator
+from ecgr.core.regulators import REGULATORS
 from support.stepsets import ALL, GENERIC, Steps, make, seeds
 
 NOT_SCALE_FREE = {"random_half"}  # draws from the bytes of the matrix: pure, but another scale is another draw

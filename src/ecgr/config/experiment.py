@@ -35,7 +35,7 @@ from ecgr.config.sections import (
     PartitionSettings,
     RunSettings,
 )
-from ecgr.core.regulators import Regulator
+from ecgr.core.geometry import Regulator
 from ecgr.errors import ConfigError
 from ecgr.files import LATER, to_toml
 from ecgr.tables import Table, shown

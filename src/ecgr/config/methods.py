@@ -20,7 +20,8 @@ from ecgr.algorithms.rules import Average
 from ecgr.config.combinations import clash
 from ecgr.config.objects import description, is_algorithm
 from ecgr.config.schema import parameters_of, problems_with
-from ecgr.core.regulators import REGULATORS, Plain, Regulator
+from ecgr.core.geometry import Regulator
+from ecgr.core.regulators import REGULATORS, Plain
 from ecgr.errors import ConfigError
 from ecgr.tables import Table, unknown
 from ecgr.tasks.losses import LOSSES, Loss
