@@ -7,10 +7,14 @@ milliseconds, not after the second and a half that importing torch takes.
 """
 
 from collections.abc import Mapping
+from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast, dataclass_transform
 
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
+
+from ecgr.errors import ConfigError
+from ecgr.tables import shown
 
 if TYPE_CHECKING:
     import torch as torch
@@ -44,6 +48,26 @@ Count = Annotated[int, Field(ge=1)]
 
 @dataclass_transform(frozen_default=True)
 def component(cls: C) -> C:
-    """Make ``cls`` a frozen, slotted dataclass whose fields are checked strictly when it is constructed."""
+    """Make ``cls`` a frozen, slotted dataclass whose fields are checked strictly when it is constructed.
+
+    What does not fit is a `ConfigError` with one line for each field.
+    """
     decorate: Any = validated_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="forbid"))
-    return cast("C", decorate(cls))
+    made = decorate(cls)
+    construct = made.__init__
+
+    @wraps(construct)
+    def checked(self: Any, *args: Any, **kwargs: Any) -> None:
+        try:
+            construct(self, *args, **kwargs)
+        except ValidationError as error:
+            raise ConfigError(*(_problem(cls.__name__, detail) for detail in error.errors())) from None
+
+    made.__init__ = checked
+    return cast("C", made)
+
+
+def _problem(name: str, detail: Any) -> str:
+    where = ".".join(str(part) for part in (name, *detail["loc"]))
+    rule = detail["msg"].replace("Input should be", "must be").replace("Value error, ", "")
+    return f"{where}: {rule}, got {shown(detail['input'])}"

@@ -1,6 +1,7 @@
 """CSV files: what is read, what is learnt from training rows alone, and one line for everything that is wrong."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -270,3 +271,15 @@ def test_nothing_of_a_test_row_is_learnt(column: list[float | None], rule: str) 
 
 def test_numbers_that_are_equal_are_written_alike() -> None:
     assert [canonical(text) for text in ("1e3", "-0.0", "007", "x1", "1e300")][:4] == ["1000", "0", "7", "x1"]
+
+
+@pytest.mark.parametrize(("column", "number"), [("pressure", "1e300"), ("pressure", "-2e19"), ("age", "1e39")])
+def test_a_number_that_would_ruin_the_scale_is_refused(write: Callable[..., str], column: str, number: str) -> None:
+    lines = [line.split(",") for line in PATIENTS.splitlines()]
+    lines[7][lines[0].index(column)] = number
+    path = write("\n".join(map(",".join, lines)))
+    source = partial(Csv, target="age", kind="numbers", client="site", categorical=("pain",))
+    with pytest.raises(DataError, match=f"^{path}: line 8, column '{column}': {number} is too large, [^\n]*$"):
+        source(root=path).load()
+    lines[7][lines[0].index(column)] = "1e18"
+    source(root=write("\n".join(map(",".join, lines)))).load()

@@ -1,6 +1,7 @@
 """Metrics against scikit-learn's, by hand, and however the samples are cut into shards."""
 
 from collections.abc import Callable
+from math import exp, fsum
 from typing import Any
 
 import numpy as np
@@ -115,3 +116,15 @@ def test_any_function_of_scikit_learn() -> None:
     assert kappa.value([kappa.part(*p) for p in parts]) == sk.cohen_kappa_score(targets, outputs[:, 0] > 0)
     assert area.value([area.part(*p) for p in parts]) == sk.roc_auc_score(targets, outputs[:, 0])
     assert describe(area) == {"name": "area", "unit": "", "larger_is_better": True}
+
+
+def test_permuted_scores_tie() -> None:
+    """A class's probability is the same number wherever the other scores stand: ranks of ties are averaged."""
+    rng = np.random.default_rng(0)
+    kinds = rng.normal(scale=3, size=(40, 7)).astype(np.float32)
+    outputs = np.stack([rng.permutation(kind) for kind in np.repeat(kinds, 50, axis=0)])
+    targets = rng.integers(0, 7, size=len(outputs))
+    exact = np.array([[exp(s) / fsum(exp(each) for each in row) for s in row] for row in outputs.tolist()])
+    oracle = sk.roc_auc_score(targets, exact, multi_class="ovr", average="macro")
+    metric = METRICS["auc"]()
+    assert metric.value([metric.part(outputs, targets)]) == pytest.approx(oracle, abs=1e-12)

@@ -298,3 +298,9 @@ def test_whatever_is_left_out_groups_stay_whole(sizes: list[int], minimum: int, 
     for part in left:
         for name in set(groups[part].tolist()):
             assert (groups[part] == name).sum() == (groups == name).sum()
+
+
+@pytest.mark.parametrize("alpha", [-1, 0, float("nan"), "much"])
+def test_an_alpha_out_of_range_is_one_line(alpha: Any) -> None:
+    with pytest.raises(ConfigError, match=r"^Dirichlet\.alpha: must be .*, got [^\n]*$"):
+        Dirichlet(alpha=alpha)

@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, cast
 
 from ecgr.algorithms import Defaults, Entry
-from ecgr.component import Module
+from ecgr.component import Module, torch
 from ecgr.errors import ConfigError
 from ecgr.sources import qualified_name, source_hash
 from ecgr.tables import Table
@@ -83,7 +83,8 @@ class OwnModel:
         if hasattr(given, "state_dict") and not isinstance(given, type):
             kind, digest = type(given), sha256()
             for name, tensor in given.state_dict().items():
-                digest.update(name.encode() + tensor.detach().cpu().numpy().tobytes())
+                bits = tensor.detach().cpu().reshape(-1).view(torch.uint8)  # numpy has no bfloat16
+                digest.update(name.encode() + bits.numpy().tobytes())
             return cls(given, {"name": qualified_name(kind), "weights_sha256": digest.hexdigest()})
         return cls(given, own_description(given))
 

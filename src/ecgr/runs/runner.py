@@ -85,7 +85,7 @@ def run(
     natural = natural_note(experiment, dataset)
     del dataset  # where workers share the images, this process keeps no copy of its own
     check_store(problem, count)
-    for note in (*(f"data is {note}" for note in data.notes), *([natural] if natural else [])):
+    for note in (*(f"data is {note}" for note in data.notes), *([natural] if natural else []), *problem.notes):
         (warn or _ignore)(f"note: {note}")
     if hasattr(problem.loss, "for_client") and (flat := flatness_note(problem.loss, problem.class_counts)):
         (warn or _ignore)(f"note: {flat}")

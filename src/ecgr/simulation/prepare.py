@@ -22,11 +22,14 @@ from ecgr.simulation.seeding import seeded
 from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream, torch_seed
 from ecgr.tasks.data import Dataset
-from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of
+from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of, softmax_note
 from ecgr.tasks.metric_functions import as_metric
 from ecgr.tasks.metrics import Array, Metric, are_class_scores
 from ecgr.tasks.partitioners import Partition
 from ecgr.tasks.samples import Samples
+
+BUFFER_DTYPES = (torch.float16, torch.float32, torch.float64)
+PARAMETER_DTYPES = (*BUFFER_DTYPES, torch.bfloat16)
 
 
 def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Problem:
@@ -97,6 +100,7 @@ def _problem(
         partition=partition,
         test_clients=_test_clients(dataset, partition),
         device=checked_device(device),
+        notes=() if (note := softmax_note(loss, outputs)) is None else (note,),
     )
     _check_single_sample_batches(problem)
     return problem
@@ -115,6 +119,7 @@ def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
         raise ConfigError(f"model: gives a {type(model).__name__}; give a function that makes a torch.nn.Module")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model: has no trainable parameter, so there is nothing to train")
+    _check_dtypes(model)
     try:
         deepcopy(model)
     except Exception as error:
@@ -122,6 +127,33 @@ def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
             f"model: cannot be copied ({_line(error)}); leave locks, open files and the like out of the module"
         ) from None
     return model
+
+
+def _check_dtypes(model: nn.Module) -> None:
+    """Refuse what cannot be averaged, checked and stored exactly."""
+    for kind, tensors, allowed in (
+        ("parameter", model.named_parameters(), PARAMETER_DTYPES),
+        ("buffer", model.named_buffers(), BUFFER_DTYPES),
+    ):
+        for name, tensor in tensors:
+            inexact = tensor.is_floating_point() or tensor.is_complex()
+            if inexact and tensor.dtype not in allowed:
+                raise ConfigError(f"model: {kind} {name!r} is {_listed([tensor.dtype])}; give {_listed(allowed)}")
+
+
+def _listed(dtypes: Sequence[torch.dtype]) -> str:
+    return ", ".join(str(dtype).removeprefix("torch.") for dtype in dtypes)
+
+
+def _mixed(model: nn.Module) -> str:
+    """The likely cause of a failed forward pass: parameters of several dtypes, each with its first name."""
+    found: dict[torch.dtype, str] = {}
+    for name, parameter in model.named_parameters():
+        found.setdefault(parameter.dtype, name)
+    if len(found) < 2:
+        return ""
+    which = ", ".join(f"{name} is {_listed([dtype])}" for dtype, name in found.items())
+    return f"its parameters have several dtypes ({which}), give one, as by model.float(): "
 
 
 def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held, precision: str = "float32") -> Tensor:
@@ -132,7 +164,9 @@ def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held, precision: st
             outputs = feed.outputs(test.open().inputs, rows)
     except Exception as error:
         how = "" if precision == "float32" else f" in run.precision = {precision!r}"
-        raise ConfigError(f"model: {type(model).__name__} cannot take the test samples{how} ({_line(error)})") from None
+        raise ConfigError(
+            f"model: {_mixed(model)}{type(model).__name__} cannot take the test samples{how} ({_line(error)})"
+        ) from None
     if outputs.ndim == 0 or len(outputs) != len(test.targets[rows]):
         raise ConfigError(
             f"model: {type(model).__name__} gives outputs of shape {tuple(outputs.shape)} for two samples;"

@@ -33,6 +33,7 @@ class Problem:
         model: with the weights that training starts from.
         classes: how many, where targets are classes; otherwise None.
         test_clients: the client that each test sample belongs to, -1 for none; None where that is not known.
+        notes: what a person should know about the model and its loss.
     """
 
     experiment: Experiment
@@ -47,6 +48,7 @@ class Problem:
     partition: Partition
     test_clients: NDArray[np.int64] | None = None
     device: str = "cpu"
+    notes: tuple[str, ...] = ()
 
     @cached_property
     def buffers(self) -> BufferRule:

@@ -236,9 +236,13 @@ class Perplexity:
 
 
 def softmax(scores: Array) -> Array:
-    """Class scores as probabilities."""
-    exponentials = np.exp((scores - scores.max(axis=1, keepdims=True)).astype(np.float64))
-    chances: Array = exponentials / exponentials.sum(axis=1, keepdims=True)
+    """Class scores as probabilities; the same scores in another order give the same ones, to the bit.
+
+    Summed by size, not by class: sums that differ in the last bit would rank samples that are tied.
+    """
+    scores = scores.astype(np.float64)
+    exponentials = np.exp(scores - scores.max(axis=1, keepdims=True))
+    chances: Array = exponentials / np.sort(exponentials, axis=1).sum(axis=1, keepdims=True)
     return chances
 
 

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from ecgr.errors import ConfigError, DataError
 from ecgr.tasks.data.preparation import Numbers
-from ecgr.tasks.data.tables import Column, Table, as_number, canonical, in_order
+from ecgr.tasks.data.tables import Column, Table, canonical, in_order, usable_number
 
 Gap = Callable[[str], bool]
 """Whether a cell stands for a missing value."""
@@ -82,13 +82,9 @@ def _numbers(column: Column, is_gap: Gap) -> Numbers:
     for index, text in enumerate(column.texts):
         if is_gap(text):
             continue
-        number = as_number(text)
-        if number is None:
-            raise DataError(
-                f"{column.where(index)}: {text[:40]!r} is not a number; name the column in data.categorical,"
-                " or the value in data.missing_values"
-            )
-        found[index] = number
+        found[index] = usable_number(
+            column.where(index), text, "name the column in data.categorical, or the value in data.missing_values"
+        )
     return found
 
 

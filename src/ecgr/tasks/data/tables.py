@@ -10,6 +10,8 @@ from pathlib import Path
 from ecgr.errors import DataError
 
 MOST_BYTES = 256 << 20
+LARGEST = 1.8e19
+"""About the square root of float32's largest number: scaling and squared errors stay finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +125,19 @@ def as_number(text: str) -> float | None:
     except ValueError:
         return None
     return number if isfinite(number) and "_" not in text else None
+
+
+def usable_number(where: str, text: str, advice: str) -> float:
+    """The number in a cell; refused where it is none, or so large that its square is infinite in float32."""
+    number = as_number(text)
+    if number is None:
+        raise DataError(f"{where}: {text[:40]!r} is not a number; {advice}")
+    if abs(number) > LARGEST:
+        raise DataError(
+            f"{where}: {text[:40]} is too large, numbers go up to {LARGEST:.1e} (whose square float32 can hold);"
+            " correct it, or name it in data.missing_values"
+        )
+    return number
 
 
 def canonical(text: str) -> str:

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.errors import DataError
-from ecgr.tasks.data.tables import Column, as_number, canonical, in_order
+from ecgr.tasks.data.tables import Column, as_number, canonical, in_order, usable_number
 
 Kind = Literal["auto", "binary", "classes", "numbers"]
 MOST_GUESSED = 20
@@ -68,10 +68,7 @@ def column_numbers(column: Column, advice: str) -> NDArray[np.float64]:
     """A column of numbers; the first cell that is none is refused."""
     found = np.empty(len(column.texts))
     for index, text in enumerate(column.texts):
-        number = as_number(text)
-        if number is None:
-            raise DataError(f"{column.where(index)}: {text[:40]!r} is not a number; {advice}")
-        found[index] = number
+        found[index] = usable_number(column.where(index), text, advice)
     return found
 
 

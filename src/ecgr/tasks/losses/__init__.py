@@ -11,7 +11,7 @@ from ecgr.tasks.losses.cross_entropy import CrossEntropy
 from ecgr.tasks.losses.fedlc import FedLC
 from ecgr.tasks.losses.fedntd import FedNTD
 from ecgr.tasks.losses.fedrs import FedRS
-from ecgr.tasks.losses.flatness import flatness_note
+from ecgr.tasks.losses.flatness import flatness_note, softmax_note
 from ecgr.tasks.losses.mse import MSE
 from ecgr.tasks.losses.protocol import CallableLoss, Loss, check_targets, evaluation_of, total
 
@@ -62,5 +62,6 @@ __all__ = [
     "check_targets",
     "evaluation_of",
     "flatness_note",
+    "softmax_note",
     "total",
 ]

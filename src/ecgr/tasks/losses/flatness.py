@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 
 from ecgr.component import Tensor, torch
+from ecgr.tasks.losses.cross_entropy import CrossEntropy
+from ecgr.tasks.losses.protocol import evaluation_of
 
 FLAT = 0.5
 """Below this share of cross entropy's gradient a person is told."""
@@ -32,6 +34,26 @@ def flatness_note(loss: Any, class_counts: Any) -> str | None:
     return (
         f"{int(single.sum())} of {clients} clients hold one class, and {type(loss).__name__} leaves them"
         f" {left:.0%} of the gradient; it is meant for milder skew"
+    )
+
+
+def softmax_note(loss: Any, outputs: Tensor) -> str | None:
+    """What to say where a model gives probabilities to a loss that takes their softmax again.
+
+    >>> softmax_note(CrossEntropy(), torch.tensor([[-0.2, 1.2]])) is None
+    True
+    """
+    own = getattr(loss, "function", evaluation_of(loss))
+    kinds = (CrossEntropy, torch.nn.CrossEntropyLoss)
+    if not (isinstance(own, kinds) or own is torch.nn.functional.cross_entropy):
+        return None
+    if outputs.ndim < 2 or outputs.shape[1] < 2 or not bool((outputs >= 0).all()):
+        return None
+    if not bool(((outputs.sum(dim=1) - 1).abs() < 1e-4).all()):
+        return None
+    return (
+        "the model's outputs are probabilities (each sample's sum to 1), and cross_entropy expects logits;"
+        " leave the softmax out"
     )
 
 
