@@ -73,7 +73,6 @@ flower: $(STAMP)  ## the federations on another Flower: make flower FLWR=1.42.0
 
 results: $(STAMP)  ## docs/results/paper.md and its figures, from the committed data
 	@$(BIN)/python -m study
-	@$(BIN)/python docs/measured.py
 
 soak: $(STAMP)  ## the kill tests, for longer, and those of a real federation
 	@ECGR_KILLS=20 $(BIN)/pytest tests/integration/test_resume.py tests/integration/test_checkpoint.py
