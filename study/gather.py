@@ -26,7 +26,9 @@ def source(place: Path) -> dict[str, Any]:
     """Commits, versions and machines in the records of its runs."""
     records = [json.loads(path.read_text(encoding="utf-8")) for path in sorted(place.rglob("run.json"))]
     if not records:
-        raise ValueError(f"{place}: no run.json in it, so nobody knows which commit made it; gather before you clean up")
+        raise ValueError(
+            f"{place}: no run.json in it, so nobody knows which commit made it; gather before you clean up"
+        )
     return {
         "commits": sorted({str(record.get("commit")) for record in records}),
         "versions": _distinct([record.get("versions", {}) for record in records]),
