@@ -123,7 +123,7 @@ def unknown(path: str, name: str, allowed: Iterable[str], *, kind: str = "key") 
     return f"{path}: there is no {kind} {shown(name)}{hint or '.'} There are: {', '.join(choices) or 'none'}"
 
 
-def shown(value: Any) -> str:
+def shown(value: Any, most: int = 60) -> str:
     """A value as one short printable line."""
     text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
+    return text if len(text) <= most else text[: most - 3] + "..."

@@ -1,19 +1,27 @@
 """Methods in one line: read, written, read back; errors in one line with the nearest name."""
 
+import json
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from random import Random
+from time import process_time
+from typing import Annotated, Any, get_args
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from pydantic import Field
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Defaults, DriftCorrection, FedACG, Scaffold
 from ecgr.algorithms.rules import Lookahead
+from ecgr.component import component
 from ecgr.config.experiment import Experiment, load
-from ecgr.config.methods import Method, method_name, method_settings, parse_method, split_methods
+from ecgr.config.methods import PARTS, Method, method_name, method_settings, parse_method, split_methods
+from ecgr.config.schema import parameters_of, problems_with
 from ecgr.core.regulators import ECGR, REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.tasks.losses import BalancedSoftmax
+from ecgr.tasks.losses import BalancedSoftmax, CallableLoss
 from support.quick import examples
 
 COMPOSABLE = ["fedavg", "fedprox", "fednova", "scaffold", "fedcm"]
@@ -103,7 +111,18 @@ def test_choosing_another_part_drops_the_parameters_of_the_old_and_keeps_those_o
         ("fedavg//ema", ["correction(key=value)"]),
         ("", ["correction(key=value)"]),
         ("fedavg(", ["correction(key=value)"]),
-        ("fedavg+ecgr/ema", ["correction(key=value)"]),
+        ("fedavg+ecgr/ema", ["correction(key=value)", "expected the end at '/ema'"]),
+        ("fedavg(server_lr=2", ["expected , or ) at its end"]),
+        ("fedavg[mse", ["expected ] at its end"]),
+        ("fedprox(mu=1, mu=2)", ["fedprox.mu is given twice"]),
+        ("fedavg+ecgr+bherd", ["ecgr and bherd are regulators; give at most one"]),
+        ("fedavg+dp(noise=1)+ecgr", ["part 'dp'", "ecgr"]),
+        ("fedavg+local(part=norm)", ["part 'local'"]),
+        ("fedavg+ecgr+finetune", ["part 'finetune'"]),
+        ("fedavg+server_steps", ["part 'server_steps'"]),
+        ("fedavg/ema+ecgr@ridge", ["head 'ridge'", "none"]),
+        ("fedavg@lda(shrink=0.1)", ["head 'lda'"]),
+        ("fedavg@lda@ridge", ["expected the end at '@ridge'"]),
     ],
 )
 def test_what_cannot_be_read_is_answered_in_one_line(text: str, words: list[str]) -> None:
@@ -176,4 +195,139 @@ def test_a_loss_is_part_of_a_method_where_it_is_named() -> None:
     assert changed.loss == BalancedSoftmax(tau=0.5)
     assert method_name(changed.to_dict()) == "fedavg[balanced_softmax(tau=0.5)]/ema+ecgr"
     assert method_name(changed.replace(parse_method("fedprox")).to_dict()) == "fedprox[balanced_softmax(tau=0.5)]"
-    assert method_name(changed.replace(parse_method("fedprox[cross_entropy]")).to_dict()) == "fedprox"
+    named = changed.replace(parse_method("fedprox[cross_entropy]"))
+    assert method_name(named.to_dict()) == "fedprox[cross_entropy]"
+
+
+def test_a_loss_that_comes_with_the_data_is_not_shown_and_one_that_is_named_is_also_where_they_are_equal() -> None:
+    base = load("quickstart")  # its data bring cross entropy
+    assert method_name(base.replace(parse_method("fedavg")).to_dict()) == "fedavg"
+    assert method_name(base.replace(parse_method("fedavg[cross_entropy]")).to_dict()) == "fedavg[cross_entropy]"
+    assert method_name(load("quickstart", {"loss.name": "mse"}).to_dict()).startswith("fedavg[mse]")
+    assert Method(loss=CallableLoss(torch.dist)).name == "fedavg[dist]"
+
+
+def changed_parameters(entry: Any) -> dict[str, Any]:
+    """A value that is not the default for every parameter of an entry."""
+    values: dict[str, Any] = {}
+    for name, declared in parameters_of(entry).items():
+        choices = [0.25, 3, True, False, *get_args(declared.annotation)]
+        fit = [each for each in choices if each != declared.default and not problems_with("", entry, {name: each})]
+        values[name] = fit[0]
+    return values
+
+
+def written(name: str, values: dict[str, Any]) -> str:
+    return name + (f"({','.join(f'{key}={json.dumps(value)}' for key, value in values.items())})" if values else "")
+
+
+def calls(table: Any, kind: str) -> list[str]:
+    """Every entry of a table: as it is, with all parameters changed, with each alone."""
+    found = []
+    for name, entry in table.items():
+        values = changed_parameters(entry)
+        choices: dict[str, list[dict[str, Any]]] = {
+            "default": [{}],
+            "changed": [values],
+            "each": [{key: value} for key, value in values.items()],
+        }
+        found += [written(name, each) for each in choices[kind]]
+    return found
+
+
+@pytest.mark.parametrize("kind", ["default", "changed", "each"])
+def test_every_method_has_one_name_that_reads_back_to_it(kind: str) -> None:
+    """The whole product of the tables; with single parameters changed, one table at a time."""
+    algorithms, losses, servers, regulators = (calls(table, kind) for table in PARTS.values())
+    strings = (
+        [
+            algorithm + loss + server + regulator
+            for algorithm in algorithms
+            for loss in ["", *(f"[{each}]" for each in losses)]
+            for server in ["", *(f"/{each}" for each in servers)]
+            for regulator in ["", *(f"+{each}" for each in regulators)]
+        ]
+        if kind != "each"
+        else [
+            *algorithms,
+            *(f"fedavg[{each}]" for each in losses),
+            *(f"fedavg/{each}" for each in servers),
+            *(f"fedavg+{each}" for each in regulators),
+        ]
+    )
+    methods: dict[str, Method] = {}
+    for text in strings:
+        try:
+            method = Method.of(text)
+        except ConfigError:  # two that cannot be combined
+            continue
+        name = method.name
+        assert Method.of(name) == method, text
+        assert methods.setdefault(name, method) == method, text
+    assert len(methods) == len({repr(method) for method in methods.values()})
+    assert len(methods) > (3000 if kind != "each" else 40)
+
+
+@component
+class Worded:
+    """A regulator with text and lists for parameters."""
+
+    word: str = "a"
+    maybe: float | None = 1.0
+    sizes: Annotated[tuple[int, ...], Field(strict=False)] = ()
+
+    def __call__(self, geometry: Any) -> Any:
+        raise NotImplementedError
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        *({"word": word} for word in ["true", "1e3", "a, b", 'it\'s "so" ]), \\', ""]),
+        *({"maybe": value} for value in [None, 1e22, 1e-7]),
+        {"sizes": (1, 2)},
+    ],
+)
+def test_whatever_a_parameter_holds_reads_back(values: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(REGULATORS, "worded", Worded)
+    method = Method(regulator=Worded(**values))
+    assert Method.of(method.name) == method
+    assert split_methods(f"fedavg,{method.name},fedprox") == ["fedavg", method.name, "fedprox"]
+
+
+PUNCTUATION = "()[]/+@=,.-'\"\\! \n\t"
+VALID = ["fedavg", "scaffold(damping=0.5, units=gradient)/lookahead(momentum=0.7)+ecgr(beta=0.2)", "fedavg[fedrs]/ema"]
+
+
+def odd_strings() -> Iterator[str]:
+    """Random strings, valid ones with a few characters changed, and long repetitions."""
+    rng = Random(0)
+    alphabet = PUNCTUATION + "abcfedvgr019_é\u2028\x00"
+    for length in range(300):
+        yield "".join(rng.choice(alphabet) for _ in range(length % 40))
+    for number in range(300):
+        text = list(VALID[number % len(VALID)])
+        for _ in range(rng.randint(1, 3)):
+            at = rng.randrange(len(text))
+            text[at : at + rng.randint(0, 2)] = rng.choice(alphabet)
+        yield "".join(text)
+    for mark in [*PUNCTUATION, "a", "1", "(a=", "[a", "/a", "+ecgr", "@a", "a,", "a=1,", "a=[", '\\"']:
+        for before, after in (("", ""), ("fedavg", "!"), ("fedavg(a=", ""), ("fedavg(a", ")"), ("fedavg[", "]!")):
+            for count in (120, 500, 100_000):
+                yield before + mark * count + after
+
+
+def test_odd_strings_parse_or_are_refused_in_one_line_and_in_no_time() -> None:
+    strings, slowest, refused = list(odd_strings()), 0.0, 0
+    assert len(strings) > 900
+    for text in strings:
+        began = process_time()
+        for piece in [text, *split_methods(text)[:3]]:
+            try:
+                parse_method(piece)
+            except ConfigError as error:
+                refused += 1
+                assert all(len(line) < 1000 and len(line.splitlines()) == 1 for line in error.problems), piece[:80]
+        slowest = max(slowest, process_time() - began)
+    assert refused > 900
+    assert slowest < 1

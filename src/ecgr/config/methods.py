@@ -2,18 +2,22 @@
 
 ::
 
-    correction(key=value, …)[loss(…)]/server rule(…)+regulator(…)
+    correction(key=value, …)[loss(…)]/server rule(…)+part(…)+part(…)@head(…)
 
-Only the first part must be there: no rule is ``average``, no regulator ``none``, and without a loss the experiment's
-own stays. Values are numbers, ``true``, ``false`` or words. A parameter that is not named is what the experiment
-sets it to, and a default where it sets none.
+Only the correction must be there: no rule is ``average``, no regulator ``none``. The parts that exist are the
+regulators, at most one of them; no heads exist yet. Values are numbers, ``true``, ``false``, words, or text and lists
+as in JSON. A parameter that is not named is what the experiment sets it to, and a default where it sets none.
+
+A method has one name, which reads back to it. The name shows the loss that the method or the config's ``[loss]`` sets,
+whichever loss it is. The loss that comes with the data or the task is not shown: it is not the method's choice.
 """
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from itertools import pairwise
+from typing import Any, NoReturn
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule
 from ecgr.algorithms.rules import Average
@@ -23,10 +27,12 @@ from ecgr.config.schema import parameters_of, problems_with
 from ecgr.core.geometry import Regulator
 from ecgr.core.regulators import REGULATORS, Plain
 from ecgr.errors import ConfigError
-from ecgr.tables import Table, unknown
+from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.losses import LOSSES, Loss
 
-NOTATION = "correction(key=value)[loss]/server+regulator, as in scaffold(damping=0.5)/lookahead+ecgr"
+NOTATION = "correction(key=value)[loss]/server+part@head, as in scaffold(damping=0.5)/lookahead+ecgr"
+LONGEST = 1000
+"""The most characters that a method may have."""
 PARTS: Mapping[str, Table[Any]] = {
     "algorithm": ALGORITHMS,
     "loss": LOSSES,
@@ -35,10 +41,82 @@ PARTS: Mapping[str, Table[Any]] = {
 }
 APART = {"name", "source_sha256"}
 """Keys of a section that are no parameters."""
-_CALL = r"\s*([A-Za-z_][\w.-]*)\s*(?:\(([^()]*)\))?\s*"
-_METHOD = re.compile(rf"{_CALL}(?:\[{_CALL}\])?\s*(?:/{_CALL})?(?:\+{_CALL})?")
-_ARGUMENT = re.compile(r"\s*([A-Za-z_]\w*)\s*=\s*(\"[^\"]*\"|'[^']*'|[^\s,\"']+)\s*")
-_WORD = re.compile(r"[A-Za-z_][\w.-]*")
+_NAME = re.compile(r"([A-Za-z_][\w.-]*)\s*")
+_KEY = re.compile(r"([A-Za-z_]\w*)\s*=\s*")
+_WORD = re.compile(r"([^\s,()\[\]\"']+)\s*")
+_QUOTED = re.compile(r"'([^']*)'\s*")
+_BLANKS = re.compile(r"(\s*)")
+
+Call = tuple[str, dict[str, Any]]
+"""A component's name and the parameters given to it."""
+
+
+class _Reader:
+    """Reads a method from left to right, each character once."""
+
+    def __init__(self, text: str) -> None:
+        self.text, self.position = text.strip(), 0
+
+    def method(self) -> tuple[dict[str, Call], list[Call], Call | None]:
+        """Correction, loss and server rule by section; the parts; the head."""
+        sections, parts, head = {"algorithm": self.call()}, [], None
+        if self.take("["):
+            sections["loss"] = self.call()
+            self.take("]") or self.fail("]")
+        if self.take("/"):
+            sections["server"] = self.call()
+        while self.take("+"):
+            parts.append(self.call())
+        if self.take("@"):
+            head = self.call()
+        if self.position < len(self.text):
+            self.fail("the end")
+        return sections, parts, head
+
+    def call(self) -> Call:
+        name = self.match(_NAME) or self.fail("a name")
+        values: dict[str, Any] = {}
+        if self.take("("):
+            while not self.take(")"):
+                key = self.match(_KEY) or self.fail("key=value or )")
+                if key in values:
+                    raise ConfigError(f"{_where(self.text)}: {name}.{key} is given twice")
+                values[key] = self.value()
+                self.take(",") or self.text.startswith(")", self.position) or self.fail(", or )")
+        return name, values
+
+    def value(self) -> Any:
+        if not self.text.startswith(("'", '"', "["), self.position):
+            return _value(self.match(_WORD) or self.fail("a value"))
+        if (quoted := self.match(_QUOTED)) is not None:
+            return quoted
+        try:
+            value, self.position = json.JSONDecoder().raw_decode(self.text, self.position)
+        except (ValueError, RecursionError):
+            self.fail("text or a list as in JSON")
+        self.match(_BLANKS)
+        return value
+
+    def take(self, mark: str) -> bool:
+        """Whether ``mark`` comes next; it is then read, with the blanks that follow."""
+        found = self.text.startswith(mark, self.position)
+        if found:
+            self.position += 1
+            self.match(_BLANKS)
+        return found
+
+    def match(self, pattern: re.Pattern[str]) -> str | None:
+        """The first group of ``pattern``, if that comes next; all that it matches is then read."""
+        found = pattern.match(self.text, self.position)
+        if found is None:
+            return None
+        self.position = found.end()
+        return found[1]
+
+    def fail(self, expected: str) -> NoReturn:
+        rest = self.text[self.position : self.position + 20]
+        at = f"{rest!r}" if rest else "its end"
+        raise ConfigError(f"{_where(self.text)}: expected {expected} at {at}; write {NOTATION}")
 
 
 def parse_method(text: str) -> dict[str, Any]:
@@ -49,26 +127,32 @@ def parse_method(text: str) -> dict[str, Any]:
     >>> parse_method("fedacg(momentum=0.7)+ecgr(beta=0)")["regulator.beta"]
     0
     """
-    found = _METHOD.fullmatch(text)
-    if found is None:
-        raise ConfigError(f"method {text!r}: cannot be read; write {NOTATION}")
-    groups = found.groups()
-    named = {section: (groups[2 * i], groups[2 * i + 1]) for i, section in enumerate(PARTS) if groups[2 * i]}
-    given = {section: (name, _arguments(text, name, inside)) for section, (name, inside) in named.items()}
-    problems = [line for section, (name, values) in given.items() for line in _problems(text, section, name, values)]
-    if not problems:
-        entry, rule = (given.get(part, (default, {})) for part, default in (("algorithm", ""), ("server", "average")))
-        problem = clash(ALGORITHMS[entry[0]](**entry[1]), SERVER_RULES[rule[0]](**rule[1]))
-        problems = [] if problem is None else [f"method {text!r}: {problem}"]
-    if problems:
-        raise ConfigError(*problems)
-    chosen = {"server": ("average", {}), "regulator": ("none", {}), **given}
     return {
         f"{section}.{key}": value
-        for section in PARTS
-        if section in chosen
-        for key, value in {"name": chosen[section][0], **chosen[section][1]}.items()
+        for section, (name, values) in _sections(text).items()
+        for key, value in {"name": name, **values}.items()
     }
+
+
+def _sections(text: str) -> dict[str, Call]:
+    """What a method chooses from each table; raises `ConfigError` with every problem."""
+    if len(text) > LONGEST:
+        raise ConfigError(f"{_where(text)}: has {len(text):,} characters; expected at most {LONGEST:,}")
+    given, parts, head = _Reader(text).method()
+    where = _where(text)
+    problems = [line for section, call in given.items() for line in _problems(where, PARTS[section], call)]
+    problems += [line for part in parts for line in _problems(where, REGULATORS, part, kind="part")]
+    if head is not None:
+        problems.append(unknown(where, head[0], (), kind="head"))
+    if not problems and len(parts) > 1:
+        problems.append(f"{where}: {' and '.join(name for name, _ in parts)} are regulators; give at most one")
+    if problems:
+        raise ConfigError(*problems)
+    chosen = {"server": ("average", {}), "regulator": parts[0] if parts else ("none", {}), **given}
+    (algorithm, own), (rule, step) = chosen["algorithm"], chosen["server"]
+    if problem := clash(ALGORITHMS[algorithm](**own), SERVER_RULES[rule](**step)):
+        raise ConfigError(f"{where}: {problem}")
+    return {section: chosen[section] for section in PARTS if section in chosen}
 
 
 def split_methods(text: str) -> list[str]:
@@ -77,8 +161,18 @@ def split_methods(text: str) -> list[str]:
     >>> split_methods("fedavg, scaffold(damping=0.5,units=gradient)/lookahead,fedavg+ecgr")
     ['fedavg', 'scaffold(damping=0.5,units=gradient)/lookahead', 'fedavg+ecgr']
     """
-    parts = re.split(r",(?![^(\[]*[)\]])", text)
-    return [part.strip() for part in parts if part.strip()]
+    starts, depth, quote = [0], 0, ""
+    for position, character in enumerate(text):
+        if quote or character in "\"'":
+            quote = "" if character == quote else quote or character
+        elif character in "([":
+            depth += 1
+        elif character in ")]":
+            depth -= 1
+        elif character == "," and depth <= 0:
+            starts.append(position + 1)
+    parts = [text[start : end - 1].strip() for start, end in pairwise([*starts, len(text) + 1])]
+    return [part for part in parts if part]
 
 
 def method_name(config: Mapping[str, Any]) -> str:
@@ -91,11 +185,9 @@ def method_name(config: Mapping[str, Any]) -> str:
     calls = {
         section: _call(PARTS[section], {"name": default.get(section), **config.get(section, {})}) for section in PARTS
     }
-    loss = config.get("loss", {}).get("name")
-    shown = loss in LOSSES and hasattr(LOSSES[loss], "evaluation")  # else it is the task's own, and not a method
     return (
         calls["algorithm"]
-        + (f"[{calls['loss']}]" if shown else "")
+        + (f"[{calls['loss']}]" if config.get("loss") else "")
         + (f"/{calls['server']}" if calls["server"] != "average" else "")
         + (f"+{calls['regulator']}" if calls["regulator"] != "none" else "")
     )
@@ -129,18 +221,7 @@ class Method:
         if isinstance(given, Method):
             return given
         if isinstance(given, str):
-            settings = parse_method(given)
-            parts = {
-                section: table[settings[f"{section}.name"]](
-                    **{
-                        key.partition(".")[2]: value
-                        for key, value in settings.items()
-                        if key.startswith(f"{section}.") and key != f"{section}.name"
-                    }
-                )
-                for section, table in PARTS.items()
-                if f"{section}.name" in settings
-            }
+            parts = {section: PARTS[section][name](**values) for section, (name, values) in _sections(given).items()}
             return cls(**parts)
         if isinstance(given, type):
             return cls.of(given())
@@ -175,19 +256,6 @@ def method_settings(given: Any) -> dict[str, Any]:
     return parse_method(given) if isinstance(given, str) else Method.of(given).settings
 
 
-def _arguments(text: str, name: str, inside: str | None) -> dict[str, Any]:
-    """``a=1, b=word`` as values."""
-    values: dict[str, Any] = {}
-    for piece in [] if inside is None or not inside.strip() else inside.split(","):
-        found = _ARGUMENT.fullmatch(piece)
-        if found is None:
-            raise ConfigError(f"method {text!r}: {name}({inside}) cannot be read at {piece.strip()!r}; write key=value")
-        if found[1] in values:
-            raise ConfigError(f"method {text!r}: {name}.{found[1]} is given twice")
-        values[found[1]] = _value(found[2])
-    return values
-
-
 def _value(text: str) -> Any:
     if text[0] in "\"'":
         return text[1:-1]
@@ -201,10 +269,14 @@ def _value(text: str) -> Any:
         return text
 
 
-def _problems(text: str, section: str, name: str, values: Mapping[str, Any]) -> Sequence[str]:
-    where, table = f"method {text!r}", PARTS[section]
+def _where(text: str) -> str:
+    return f"method {shown(text, 200)}"
+
+
+def _problems(where: str, table: Table[Any], call: Call, kind: str | None = None) -> list[str]:
+    name, values = call
     if name not in table:
-        return [unknown(where, name, table, kind=table.kind)]
+        return [unknown(where, name, table, kind=kind or table.kind)]
     entry = table[name]
     allowed = parameters_of(entry)
     return [
@@ -217,16 +289,18 @@ def _call(table: Table[Any], values: Mapping[str, Any]) -> str:
     """A component in one line, without the parameters that have their default."""
     name = str(values["name"])
     declared = parameters_of(table[name]) if name in table else {}
-    shown = ", ".join(
-        f"{key}={_shown(value)}"
+    given = ", ".join(
+        f"{key}={_written(value)}"
         for key, value in values.items()
-        if key not in APART and value is not None and not (key in declared and declared[key].default == value)
+        if key not in APART and not (value == declared[key].default if key in declared else value is None)
     )
     name = name if name in table else name.rpartition(".")[2]
-    return f"{name}({shown})" if shown else name
+    return f"{name}({given})" if given else name
 
 
-def _shown(value: Any) -> str:
+def _written(value: Any) -> str:
+    """A value as `_Reader.value` reads it back."""
     if isinstance(value, float):
         return repr(value).removesuffix(".0")
-    return value if isinstance(value, str) and _WORD.fullmatch(value) else json.dumps(value)
+    bare = isinstance(value, str) and _WORD.fullmatch(value) and _value(value) == value
+    return value if bare else json.dumps(value)
