@@ -6,6 +6,7 @@ from dataclasses import replace
 from statistics import fmean
 
 from torch import Tensor
+from torch.nn.functional import cosine_similarity
 
 from benchmarks.rows import Row, at_least, skipped
 from ecgr.config.experiment import load
@@ -15,7 +16,6 @@ from ecgr.core.regulators import ECGR
 from ecgr.core.stores import STORES, DenseStore, Kind, Store
 from ecgr.errors import DataError
 from ecgr.simulation.client import train_client
-from ecgr.simulation.diagnostics import cosine, overlap
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Workspace
@@ -103,4 +103,5 @@ def agreement(make: Kind, truth: DenseStore) -> tuple[float, float]:
         store.append(step)
     exact, found = (ECGR()(Geometry(gram=s.gram())) for s in (truth, store))
     updates = [s.combine(r.coefficients).double() for s, r in ((truth, exact), (store, found))]
-    return overlap(found.kept, exact.kept), cosine(*updates)
+    common = len({*found.kept} & {*exact.kept}) / len(exact.kept)
+    return common, float(cosine_similarity(*updates, dim=0))

@@ -448,21 +448,3 @@ def test_the_correction_is_part_of_the_recorded_steps(world: Any) -> None:
         for regulator in ({"name": "none"}, {"name": "ecgr", "beta": 1.0})
     ]
     assert same_bits(updates[0].contribution.payload["update"], updates[1].contribution.payload["update"])
-
-
-def test_the_step_control_gives_the_aggregate_the_length_of_the_plain_one(nets: Any) -> None:
-    """A regulator keeps the norm of each client's update, not of the aggregate; match_plain restores it there."""
-    parts: Any = None
-    first = start(nets({"name": "fedavg"}, parts))
-    lengths = {}
-    for name, regulator, control in [
-        ("plain", {"name": "none"}, "none"),
-        ("ecgr", {"name": "ecgr", "beta": 0.0}, "none"),
-        ("matched", {"name": "ecgr", "beta": 0.0}, "match_plain"),
-    ]:
-        task = nets({"name": "fedavg"}, parts, regulator=regulator, run={"step_control": control})
-        lengths[name] = first.params - played(task).params
-    assert float(lengths["matched"].norm()) == pytest.approx(float(lengths["plain"].norm()), rel=1e-5)
-    assert float(lengths["ecgr"].norm()) != pytest.approx(float(lengths["plain"].norm()), rel=1e-4)
-    cosine = torch.nn.functional.cosine_similarity(lengths["matched"], lengths["ecgr"], dim=0)
-    assert float(cosine) == pytest.approx(1.0, abs=1e-5)

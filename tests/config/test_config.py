@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from ecgr.algorithms import serves_params
 from ecgr.config.choices import SECTIONS, override
 from ecgr.config.experiment import Experiment, load, read
 from ecgr.config.presets import MAX_BYTES, presets
@@ -96,7 +95,6 @@ def configs(draw: st.DrawFn) -> Raw:
         raw["server"] = {"name": "average"}
     raw["optimizer"]["name"] = "sgd"  # what else does not go together has tests of its own
     raw["optimizer"].pop("weight_decay", None)
-    raw["run"] |= {"step_control": "none", "buffers": "average"}
     return raw
 
 
@@ -142,9 +140,7 @@ def test_every_other_change_changes_the_key(raw: Raw, data: st.DataObject) -> No
         fields |= parameters_of(entry.table[raw[section]["name"]])
     if entry.settings is not None:
         fields |= parameters_of(entry.settings)
-    free_buffers = serves_params(experiment.algorithm) and not experiment.algorithm.in_gradient_units
-    fixed = {"seed", "name", *(() if free_buffers else ("step_control", "buffers"))}
-    free = sorted(set(fields) - (fixed if section == "run" else set()))
+    free = sorted(set(fields) - ({"seed", "name"} if section == "run" else set()))
     if not free:
         return
     key = data.draw(st.sampled_from(free))
@@ -495,14 +491,9 @@ def test_a_preset_that_is_a_sweep_is_not_one_experiment(name: str) -> None:
             "optimizer.name: ",
             ["scaffold"],
         ),
-        (
-            {"server": {"name": "lookahead"}, "run": {"step_control": "match_plain"}},
-            "run.step_control: ",
-            ["fedavg/lookahead hands out another model", "set it to none"],
-        ),
-        ({"algorithm": {"name": "fedacg"}, "run": {"buffers": "as_weights"}}, "run.buffers: ", ["extrapolate"]),
-        ({"algorithm": {"name": "fedcm"}, "run": {"buffers": "as_weights"}}, "run.buffers: ", ["no gradient"]),
-        ({"algorithm": {"name": "feddyn"}, "run": {"buffers": "as_weights"}}, "run.buffers: ", ["no gradient"]),
+        ({"run": {"buffers": "average"}}, "run.buffers: was removed", ["averaged by examples"]),
+        ({"run": {"step_control": "none"}}, "run.step_control: was removed", ["server step"]),
+        ({"run": {"diagnostics": False}}, "run.diagnostics: was removed", ["coherence"]),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name_with_a_reason(raw: Raw, start: str, words: list[str]) -> None:

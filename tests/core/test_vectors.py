@@ -113,13 +113,10 @@ def test_complex_parameters_are_refused_by_name() -> None:
         ParamSpec.of(model)
 
 
-def test_buffers_are_kept_apart_unless_they_are_asked_for_as_weights() -> None:
+def test_buffers_are_kept_apart() -> None:
     model = small_net()
     spec = ParamSpec.of(model)
     assert set(read_buffers(model, spec)) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
-    mixed = ParamSpec.of(model, buffers_as_weights=True)
-    assert mixed.size == spec.size + 6
-    assert set(read_buffers(model, mixed)) == {"1.num_batches_tracked"}
 
 
 def test_buffers_that_are_not_saved_are_not_exchanged() -> None:

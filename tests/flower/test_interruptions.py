@@ -19,7 +19,6 @@ from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, server_app
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.apps.sitestate import GENERATIONS, SiteState
-from ecgr.runs.record import RunRecord
 from support.federations import experiment, federate, grid
 from support.ticks import Ticks
 
@@ -134,19 +133,6 @@ def test_a_lost_quorum_is_told_to_whoever_looks_after_the_server(tmp_path: Path)
     record = federate(chosen, tmp_path / "run")
     assert record.finished
     assert not failure_path(tmp_path / "run").exists()
-
-
-@pytest.mark.parametrize(
-    ("changes", "line"),
-    [
-        ({"run.diagnostics": True}, "run.diagnostics"),
-        ({"run.step_control": "match_plain"}, "run.step_control"),
-    ],
-)
-def test_what_only_the_simulator_can_do_is_refused(changes: dict[str, object], line: str, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=line):
-        federate(experiment("fedavg", changes=changes), tmp_path / "run")
-    assert not RunRecord.is_run(tmp_path / "run")
 
 
 def test_more_clients_cannot_be_needed_than_take_part(tmp_path: Path) -> None:

@@ -163,7 +163,6 @@ def test_two_supervisors_do_not_share_a_directory(tmp_path: Path) -> None:
         (["--min-clients", "0"], "--min-clients: 0 does not fit"),
         (["--deadline", "nan"], "--deadline: nan does not fit"),
         (["--set", "partition.clients=4"], "--clients: 3 sites, but partition.clients is set to 4"),
-        (["--set", "run.diagnostics=true"], "run.diagnostics: true is for the simulator"),
         (["--clients", "0"], "partition.clients: 0 does not fit"),
     ],
 )

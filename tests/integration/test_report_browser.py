@@ -25,7 +25,6 @@ HEADINGS = {
     "curves": "Round by round",
     "steps": "Which steps were kept",
     "federation": "The federation",
-    "diagnostics": "Drift",
     "cost": "Cost",
     "settings": "Settings and provenance",
 }
@@ -68,7 +67,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
             clients=5,
             notes=["a note"],
             reasons=["not finite"],
-            diagnostics={"cos_v_mu": 0.5, "drift": 2.0},
         )
     write_run(directory / "fedavg" / "going", seed=9, rounds=7, planned=20, clients=5, finished=False)
     report_on(find_runs([directory]), directory / "report.html")
@@ -110,7 +108,7 @@ def test_every_section_has_its_heading_and_its_plots_are_drawn(page: Any) -> Non
         page, "[...document.querySelectorAll('main section')].map(s => [s.id, s.querySelector('h2').innerText])"
     )
     assert dict(found) == HEADINGS
-    for name in (*PLOTS, "diagnostic-0", "diagnostic-1"):
+    for name in PLOTS:
         traces, marks = run_script(
             page,
             "(p => [p.data.length, p.querySelectorAll('path, canvas, image').length])"
@@ -377,7 +375,6 @@ def test_hostile_names_add_no_element_and_no_attribute(browser: Any, tmp_path: P
                 classes=names,
                 notes=names,
                 reasons=names,
-                diagnostics=dict.fromkeys(names[::4], 1.0),
                 data=names[0],
                 config={
                     "algorithm": {"name": names[1]},

@@ -127,13 +127,6 @@ def test_settings_can_be_pasted_back(tmp_path: Path) -> None:
     assert load(tmp_path / "again.toml").key() == Experiment.from_dict(record.config).key()
 
 
-def test_no_words_take_the_cosine_with_the_true_gradient_for_quality(tmp_path: Path) -> None:
-    record = write_run(tmp_path / "a", diagnostics={"cos_after_mu": 0.5, "drift": 1.0})
-    told = page([record])
-    assert [entry["name"] for entry in told.data["diagnostics"][0]] == ["drift", "cos_after_mu"]
-    assert "no measure of quality" in " ".join(told.text.split())
-
-
 def test_each_algorithm_gets_its_sentence(tmp_path: Path) -> None:
     records = [
         record

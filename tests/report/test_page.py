@@ -60,7 +60,6 @@ def test_forty_runs_of_a_hundred_rounds_and_ten_clients_stay_small(tmp_path: Pat
             rounds=100,
             clients=10,
             steps=50,
-            diagnostics={f"quantity_{i}": np.pi * i for i in range(32)},
         )
     path = report_on(find_runs([tmp_path]), tmp_path / "report.html")
     assert path.stat().st_size < 7 * MEGABYTE
@@ -103,7 +102,6 @@ def hostile_runs(directory: Path, names: list[str]) -> list[RunRecord]:
             classes=names,
             notes=[names[number]],
             reasons=names[number : number + 2] if number else names,
-            diagnostics={names[number]: 1.0},
             data=names[number],
             config={"model": {"name": names[number]}, "partition": {names[number]: names[number]}},
         )
@@ -186,15 +184,12 @@ def test_without_a_pair_the_page_says_what_there_is(tmp_path: Path, regulator: s
     assert "Did it help?" not in told.text
 
 
-def test_notes_rejected_updates_and_diagnostics_are_shown(tmp_path: Path) -> None:
-    diagnostics = {"cos_v_mu": 0.25, "held": True, "nothing": None, "name": "text"}
-    record = write_run(tmp_path / "a", notes=["two files were odd"], reasons=["not finite"], diagnostics=diagnostics)
+def test_notes_and_rejected_updates_are_shown(tmp_path: Path) -> None:
+    record = write_run(tmp_path / "a", notes=["two files were odd"], reasons=["not finite"])
     told = page([record])
     assert "two files were odd (1 run)" in told.texts
     assert "Rejected updates: 1" in told.texts
     assert "not finite" in told.texts
-    names = {entry["name"]: entry["arms"][0]["mean"][0] for entry in told.data["diagnostics"][0]}
-    assert names == {"cos_v_mu": 0.25, "held": 1.0}
 
 
 def test_a_run_given_twice_counts_once(tmp_path: Path) -> None:

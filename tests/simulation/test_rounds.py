@@ -96,32 +96,6 @@ def test_no_algorithm_extrapolates_a_running_statistic(name: str, regulator: str
         assert all((v > 0).all() for k, v in snapshot.buffers.items() if k.endswith("running_var"))
 
 
-def test_as_weights_sends_statistics_through_the_algorithm_and_does_extrapolate() -> None:
-    """The published arithmetic, by name only: FedNova with 8 and 1 steps leaves the clients' range."""
-    settings: dict[str, Any] = {
-        "model": {"name": "net"},
-        "algorithm": {"name": "fednova"},
-        "regulator": {"name": "none"},
-        "federation": {"rounds": 1, "batch_size": 4},
-        "run": {"buffers": "as_weights"},
-    }
-    task = problem(blobs(36), [range(32), range(32, 36)], **settings)
-    spec = task.spec
-    ends: list[Tensor] = []
-    engine = Watching(task, lambda result: result)
-    before = start(task)
-    for client in (0, 1):
-        workspace = Workspace(task)
-        ClientJob(client, 0, 0.001, 1, before.params, before.buffers, {}, {}).run(workspace)
-        ends.append(workspace.spec.read(workspace.model))
-    after = play_round(task, engine, before).snapshot
-    merged = spec.named(after.params)["1.running_mean"]
-    clients = torch.stack([spec.named(end)["1.running_mean"] for end in ends])
-    inside = (merged >= clients.amin(dim=0)) & (merged <= clients.amax(dim=0))
-    assert not inside.all()
-    assert set(after.buffers) == {"1.num_batches_tracked"}
-
-
 # Updates that must not be used
 
 

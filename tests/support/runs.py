@@ -29,7 +29,6 @@ def write_run(
     digest: str = "0" * 64,
     notes: Sequence[str] = (),
     reasons: Sequence[str] = (),
-    diagnostics: Mapping[str, Any] | None = None,
     config: Mapping[str, Mapping[str, Any]] | None = None,
     finished: bool = True,
     metric: str = "accuracy",
@@ -42,8 +41,7 @@ def write_run(
 
     Another ``metric`` than accuracy has the same numbers, without a unit if smaller ones are better.
 
-    Client i takes ``steps + i`` steps. Round i rejects client 0 for the ith of ``reasons``; ``diagnostics`` stand in
-    every row of round and client.
+    Client i takes ``steps + i`` steps. Round i rejects client 0 for the ith of ``reasons``.
     """
     rng = np.random.default_rng([seed, noise] if noise else seed)
     described = {"name": metric, "unit": "share" if larger_is_better else "", "larger_is_better": larger_is_better}
@@ -65,7 +63,6 @@ def write_run(
             "partition": np.random.default_rng(seed).integers(0, 99, (clients, len(classes))).tolist(),
         }
     )
-    numbers = {"diagnostics": dict(diagnostics)} if diagnostics else {}
     rows: list[bytes] = []
     kept: list[Kept] = []
     for number in range(1, rounds + 1):
@@ -82,11 +79,8 @@ def write_run(
             "bytes_up": 2_000_000,
             "bytes_down": 3_000_000,
             "step_norm": step_norm,
-            "clients": [
-                {"client": c, "examples": 30, "steps": steps + c, "seconds": 0.3, **numbers} for c in range(clients)
-            ],
+            "clients": [{"client": c, "examples": 30, "steps": steps + c, "seconds": 0.3} for c in range(clients)],
             "rejected": [{"client": 0, "reason": reason} for reason in reasons[number - 1 : number]],
-            **numbers,
         }
         rows.append(to_json(row) + b"\n")
         if regulator != "none":
@@ -140,6 +134,6 @@ def _config(
         "regulator": {"name": regulator, **({} if regulator == "none" else {"beta": 0.2})},
         "optimizer": {"name": "sgd", "lr": 0.01},
         "federation": {"rounds": rounds, "batch_size": 16},
-        "run": {"seed": seed, "name": name, "diagnostics": False},
+        "run": {"seed": seed, "name": name},
     }
     return {section: {**config.get(section, {}), **more.get(section, {})} for section in {**config, **more}}

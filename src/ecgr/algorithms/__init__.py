@@ -5,7 +5,7 @@ An entry is a frozen dataclass, its own configuration, and knows nothing of regu
 algorithm of a correction and a rule.
 """
 
-from ecgr.algorithms.compose import Composed, Entry, compose, is_whole, serves_params
+from ecgr.algorithms.compose import Composed, Entry, compose, is_whole
 from ecgr.algorithms.defaults import Defaults, RuleDefaults
 from ecgr.algorithms.fedavg import FedAvg
 from ecgr.algorithms.fedcm import FedCM
@@ -77,5 +77,4 @@ __all__ = [
     "Trace",
     "compose",
     "is_whole",
-    "serves_params",
 ]

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, TypeGuard, cast
 
-from ecgr.algorithms.defaults import Defaults, RuleDefaults
 from ecgr.algorithms.protocol import Algorithm, Contribution, Correction, Plan, Population, ServerRule, Shorthand, Trace
 from ecgr.algorithms.rules import Average
 from ecgr.component import State, Tensor
@@ -85,14 +84,6 @@ def compose(entry: Entry, rule: ServerRule | None = None) -> Algorithm:
     if is_whole(entry):
         return entry
     return Composed(cast("Correction", entry), rule or Average())
-
-
-def serves_params(algorithm: Algorithm) -> bool:
-    """Whether the model that is handed out is the one from which clients start."""
-    if isinstance(algorithm, Composed):
-        return getattr(type(algorithm.rule), "served", None) is RuleDefaults.served
-    own = type(getattr(algorithm, "inner", algorithm))  # somebody's own may leave it to the default
-    return getattr(own, "served", Defaults.served) is Defaults.served
 
 
 def is_whole(entry: Entry) -> TypeGuard[Algorithm]:

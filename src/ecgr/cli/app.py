@@ -32,7 +32,7 @@ command(
     "ecgr compare quickstart --methods fedavg,fedavg+ecgr,fedacg,scaffold --length",
     "ecgr compare quickstart --methods fedavg,fedacg --tune optimizer.lr=0.003,0.01,0.03",
     "ecgr compare my_task.py:task --methods 'fedavg,scaffold(damping=0.5)/lookahead'",
-    "ecgr compare runs/compare-quickstart --treatment run.step_control",
+    "ecgr compare runs/compare-quickstart --treatment algorithm.server_lr",
 )(comparing.compare_command)
 command(app, "sweep", "ecgr sweep study/main --dry-run")(sweeping.sweep_command)
 command(app, "report", "ecgr report runs/compare-quickstart")(reporting.report_command)

@@ -58,7 +58,6 @@ def local_command(
     """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
     folders = [] if sites is None else _folders(sites, clients)
     chosen = _choose(experiment, len(folders) or (DEFAULT_CLIENTS if clients is None else clients), settings)
-    from ecgr.flower.apps.server import refuse_simulator_only
     from ecgr.flower.deploy.check import check_site, places
     from ecgr.flower.deploy.layout import data_places
     from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
@@ -68,7 +67,6 @@ def local_command(
     guard = _guard(min_clients, deadline, norm_factor, outliers)
     directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"
     refuse_foreign(directory, resume)
-    refuse_simulator_only(chosen)
     # What cannot be trained is said here, not in a server's or a site's log.
     for client, folder in enumerate(folders):
         with places(data_places(folder)):
@@ -158,10 +156,8 @@ def init_command(
     """Write the files and the exact commands for a federation of several machines."""
     count = DEFAULT_CLIENTS if clients is None else clients
     chosen = _choose(experiment, count, settings)
-    from ecgr.flower.apps.server import refuse_simulator_only
     from ecgr.flower.deploy.init import Deployment, write_deployment
 
-    refuse_simulator_only(chosen)
     guard = _guard(min_clients, deadline, norm_factor, outliers)
     deployment = Deployment(server, count, bind, port, body_limit, proxied, environment, data, local_data, test)
     guide = write_deployment(out_dir, chosen, deployment, guard)

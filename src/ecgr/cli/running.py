@@ -62,32 +62,12 @@ def run_command(
         print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary(last)})
     else:
         say(f"{scores(last)} after {last['round']} rounds; {directory}")
-        for line in fidelity(last):
-            say(line)
 
 
 def _kept_rounds(directory: Path) -> str:
     rounds = len(RunRecord(directory).rounds)
     kept = f"{directory} keeps {rounds} rounds" if rounds else "no round was finished"
     return f"{kept}; to go on: {this_command('--resume')}"
-
-
-def fidelity(row: Mapping[str, Any]) -> list[str]:
-    """How near a lossy store came to the exact choice of steps, where diagnostics compared them.
-
-    >>> fidelity({"clients": [{"steps": 30, "kept_overlap": 1.0}, {"steps": 10, "kept_overlap": 0.8}]})
-    ['kept steps in common with those of the exact store: 0.950 in this round, 0.800 for the client with the fewest']
-    """
-    compared = [client for client in row["clients"] if "kept_overlap" in client]
-    if not compared:
-        return []
-    steps = sum(client["steps"] for client in compared)
-    common = sum(client["steps"] * client["kept_overlap"] for client in compared) / steps
-    fewest = min(client["kept_overlap"] for client in compared)
-    return [
-        f"kept steps in common with those of the exact store: {common:.3f} in this round,"
-        f" {fewest:.3f} for the client with the fewest"
-    ]
 
 
 def _trackers(name: str | None, directory: Path) -> list[Tracker]:

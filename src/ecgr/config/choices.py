@@ -139,7 +139,17 @@ def _unfit(name: str, section: Section, chosen: Any) -> list[str]:
     return [f"{name}.name: {type(chosen).__name__} has no {lacking[0]}, so it is no {kind}"] if lacking else []
 
 
+REMOVED: Mapping[str, str] = {
+    "run.buffers": "BatchNorm's buffers are averaged by examples",
+    "run.step_control": "tune the baseline's server step instead, as in algorithm.server_lr",
+    "run.diagnostics": "rounds.jsonl always has coherence, position and gamma of each client",
+}
+"""Keys of earlier versions, with what to know or do instead."""
+
+
 def _unknown_key(name: str, section: Section, chosen: Any, key: str) -> str:
+    if f"{name}.{key}" in REMOVED:
+        return f"{name}.{key}: was removed; {REMOVED[f'{name}.{key}']}; delete the key"
     if chosen is not None and not isinstance(chosen, str | type):
         return f"{name}.{key}: {type(chosen).__name__} is given as an object; give it its {key} when you make it"
     line = unknown(f"{name}.{key}", key, section.allowed(chosen))

@@ -5,46 +5,29 @@ from collections.abc import Iterator
 from ecgr.algorithms import (
     ALGORITHMS,
     SERVER_RULES,
-    Composed,
     Entry,
     FedAvg,
     ServerRule,
     Shorthand,
     compose,
     is_whole,
-    serves_params,
 )
 from ecgr.algorithms.rules import Average
 from ecgr.config.optimizers import OptimizerFactory
-from ecgr.config.sections import RunSettings
 
 
-def combination_problems(
-    entry: Entry, rule: ServerRule, optimizer: OptimizerFactory, run: RunSettings
-) -> Iterator[str]:
+def combination_problems(entry: Entry, rule: ServerRule, optimizer: OptimizerFactory) -> Iterator[str]:
     """One line for every two settings that cannot be had together."""
     problem = clash(entry, rule)
     if problem is not None:
         yield f"server.name: {problem}"
         return
-    algorithm = compose(entry, rule)
-    name = name_of(entry)
-    if algorithm.in_gradient_units and not getattr(optimizer, "follows_gradient", False):  # one's own need not say
+    follows_gradient = getattr(optimizer, "follows_gradient", False)  # one's own need not say
+    if compose(entry, rule).in_gradient_units and not follows_gradient:
         yield (
-            f"optimizer.name: {name} takes a client's displacement for a sum of gradients, which"
+            f"optimizer.name: {name_of(entry)} takes a client's displacement for a sum of gradients, which"
             f" {type(optimizer).__name__}'s is not; use sgd, or an algorithm without such a unit"
         )
-    if run.buffers == "as_weights" and algorithm.in_gradient_units:
-        yield f"run.buffers: 'as_weights' has no gradient that {name} could correct; use average"
-    if serves_params(algorithm):
-        return
-    if isinstance(algorithm, Composed) and not isinstance(entry, Shorthand):
-        name = f"{name}/{SERVER_RULES.name_of(rule) or type(rule).__name__}"
-    told = "hands out another model than the one its clients start from"
-    if run.step_control != "none":
-        yield f"run.step_control: {run.step_control!r} rescales the model's step, and {name} {told}; set it to none"
-    if run.buffers == "as_weights" and not algorithm.in_gradient_units:
-        yield f"run.buffers: 'as_weights' would extrapolate BatchNorm's buffers, as {name} {told}; use average"
 
 
 def clash(entry: Entry, rule: ServerRule) -> str | None:

@@ -107,7 +107,7 @@ class Experiment:
             federation=settings("federation"),
             run=settings("run"),
         )
-        clashes = combination_problems(experiment.correction, experiment.server, experiment.optimizer, experiment.run)
+        clashes = combination_problems(experiment.correction, experiment.server, experiment.optimizer)
         if found := list(clashes):
             raise ConfigError(*found)
         available = getattr(experiment.source, "train_samples", None)

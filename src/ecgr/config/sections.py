@@ -81,9 +81,6 @@ class RunSettings:
     seed: Seed = 0
     name: RunName | None = None
     store: StoreName = "dense"
-    buffers: Literal["average", "as_weights"] = "average"
-    step_control: Literal["none", "match_plain"] = "none"
-    diagnostics: bool = False
     checkpoint_every: Count = 1
     precision: Precision = "float32"
 

@@ -186,13 +186,6 @@ class Recorder:
             regulation = regulation.with_metrics(gamma=gamma)
         return Update(flat, self._start, regulation, self.spec)
 
-    def sum_of(self, steps: Sequence[int]) -> Tensor:
-        """The sum of some recorded displacements, for diagnostics."""
-        self._refuse_unless(self._check_now)
-        chosen = torch.zeros(self.steps, dtype=torch.float64)
-        chosen[list(steps)] = 1.0
-        return self._store.combine(chosen)
-
     @property
     def plain(self) -> Tensor:
         """The update without regulation, ``start - end``."""

@@ -62,12 +62,10 @@ class ParamSpec:
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, model: Module, *, buffers_as_weights: bool = False) -> "ParamSpec":
-        """The layout of ``model``'s trainable parameters, and of its float buffers if these count as weights."""
+    def of(cls, model: Module) -> "ParamSpec":
+        """The layout of ``model``'s trainable parameters."""
         model = bare_model(model)
         named: list[tuple[str, Tensor]] = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
-        if buffers_as_weights:
-            named += [(name, b) for name, b in model.named_buffers() if b.is_floating_point()]
         if not named:
             raise ValueError("the model has no trainable parameter, so there is nothing to record or average")
         complex_names = [name for name, tensor in named if tensor.is_complex()]

@@ -116,7 +116,6 @@ def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
         "params": {"": snapshot.params},
         "buffers": snapshot.buffers,
         "server": snapshot.server,
-        "step": {} if snapshot.step is None else {"": snapshot.step},
     }
     if isinstance(snapshot.clients, StatesInMemory):
         parts |= {f"client.{client}": state for client, state in snapshot.clients.items()}
@@ -135,5 +134,4 @@ def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
         buffers=parts.get("buffers", {}),
         server=parts.get("server", {}),
         clients=StatesInMemory(dict(sorted(clients.items()))),
-        step=parts.get("step", {}).get(""),
     )

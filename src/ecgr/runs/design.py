@@ -61,6 +61,6 @@ def refuse_treatment(treatment: Sequence[str], keys: Container[str]) -> None:
     """A treatment that no run has, or by which runs are paired."""
     for key in treatment:
         if key not in keys:
-            raise ConfigError(f"--treatment: no run has {key}; give config keys, for example run.step_control")
+            raise ConfigError(f"--treatment: no run has {key}; give config keys, for example algorithm.server_lr")
         if key == "run.seed":
             raise ConfigError("--treatment: run.seed is what runs are paired by; give another key")

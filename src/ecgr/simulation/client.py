@@ -27,10 +27,7 @@ from ecgr.core.vectors import read_buffers
 from ecgr.errors import NotFiniteWarning
 from ecgr.simulation.arrays import Held
 from ecgr.simulation.batches import epoch_batches, local_steps
-from ecgr.simulation.buffers import buffers_momentum, forgotten
 from ecgr.simulation.corrections import gradient_correction, hook_step_term
-from ecgr.simulation.diagnostics import Vectors, fidelity
-from ecgr.simulation.followers import FollowedRecorder
 from ecgr.simulation.own_code import own_code
 from ecgr.simulation.seeding import seeded
 from ecgr.simulation.workspace import Problem, Workspace
@@ -48,8 +45,6 @@ class ClientResult:
     seconds: float
     kept: tuple[int, ...] = ()
     metrics: Mapping[str, float] = field(default_factory=dict)
-    plain: Contribution | None = None
-    vectors: Vectors | None = None
     picked_store: str | None = None
 
     @property
@@ -101,16 +96,12 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, St
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Trained:
-    """One client's local training: where it started, what was recorded on the way, and what it came to.
-
-    ``exact`` has the same steps as ``recorder``, exactly, where diagnostics want to know what a store's error costs.
-    """
+    """One client's local training: where it started, what was recorded on the way, and what it came to."""
 
     start: Tensor
     steps: int
     loss: float
-    recorder: Recorder | FollowedRecorder | None
-    exact: Recorder | FollowedRecorder | None
+    recorder: Recorder | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,25 +129,20 @@ def train(job: ClientJob, workspace: Workspace) -> Trained:
         with seeded(torch_seed(experiment.run.seed, "client", job.round_index, job.client)):
             return _local_epochs(job, workspace, optimizer)
 
-    def record(store: str) -> Recorder | FollowedRecorder:
-        expected = local_steps(workspace.problem, job.client)
-        return workspace.buffers.recorder(
+    recorder: Recorder | None = None
+    if not isinstance(experiment.regulator, Plain):
+        recorder = Recorder(
             model,
             optimizer,
-            store=store,
+            store=experiment.run.store,
             spec=spec,
-            steps=expected,
+            steps=local_steps(workspace.problem, job.client),
             start=start,
             checks="versions",  # the loop is ours, and writes through no `.data`
         )
-
-    recording = not isinstance(experiment.regulator, Plain)
-    recorder = record(experiment.run.store) if recording else None
-    lossy = not STORES[experiment.run.store].exact
-    exact = record("disk") if recording and experiment.run.diagnostics and lossy else None
-    with recorder or nullcontext(), exact or nullcontext():
+    with recorder or nullcontext():
         steps, loss = take_steps()
-    return Trained(start, steps, loss, recorder, exact)
+    return Trained(start, steps, loss, recorder)
 
 
 def regulate(trained: Trained, workspace: Workspace) -> Regulated:
@@ -179,22 +165,14 @@ def report(job: ClientJob, workspace: Workspace, trained: Trained, regulated: Re
     state, payload = experiment.algorithm.finish(trace, server, own)
     examples = len(workspace.problem.partition.clients[job.client])
 
-    def contribution(payload: State) -> Contribution:
-        return Contribution(job.client, examples, _to(payload, "cpu"))
-
-    plain: Contribution | None = None
-    if regulated.regulation is not None and experiment.run.step_control == "match_plain":
-        plain = contribution(experiment.algorithm.finish(replace(trace, update=regulated.plain), server, own)[1])
     result = ClientResult(
-        contribution=contribution(payload),
+        contribution=Contribution(job.client, examples, _to(payload, "cpu")),
         buffers=_to(read_buffers(workspace.model, workspace.spec), "cpu"),
         steps=trained.steps,
         train_loss=trained.loss,
         seconds=0.0,
         kept=() if regulated.regulation is None else regulated.regulation.kept,
         metrics=_metrics(workspace, trained, regulated),
-        plain=plain,
-        vectors=_vectors(trained, regulated) if experiment.run.diagnostics else None,
         picked_store=trained.recorder.store if trained.recorder and experiment.run.store == "auto" else None,
     )
     return result, _to(state, "cpu")
@@ -206,23 +184,7 @@ def _metrics(workspace: Workspace, trained: Trained, regulated: Regulated) -> di
     if trained.recorder is not None and regulated.regulation is not None:
         memory = STORES[trained.recorder.store].room(workspace.spec.size, trained.steps).memory
         metrics |= {**regulated.regulation.metrics, "steps_memory": memory, "regulation_seconds": regulated.seconds}
-    diagnosed = workspace.experiment.run.diagnostics
-    if diagnosed and (momentum := buffers_momentum(workspace.model)) is not None:
-        coefficients = workspace.buffers.coefficients(regulated.regulation, trained.steps)
-        metrics["forgotten"] = forgotten(coefficients, momentum)
-    if trained.exact is not None and regulated.regulation is not None:
-        truth = trained.exact.regulated(workspace.experiment.regulator)
-        metrics |= fidelity(regulated.regulation.kept, regulated.update, truth)
     return metrics
-
-
-def _vectors(trained: Trained, regulated: Regulated) -> Vectors:
-    """What diagnostics compare with the round's directions."""
-    known = trained.exact or trained.recorder
-    kept = None
-    if known is not None and regulated.regulation is not None:
-        kept = known.sum_of(regulated.regulation.kept).cpu()
-    return Vectors(kept, regulated.plain.cpu(), regulated.update.cpu())
 
 
 def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) -> tuple[int, float]:

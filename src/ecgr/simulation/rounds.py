@@ -6,20 +6,18 @@ run that goes on from a snapshot computes the same bits as one that never stoppe
 
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ecgr.algorithms import Contribution, Population
+from ecgr.algorithms import Population
 from ecgr.component import State
 from ecgr.core.vectors import merge_buffers, read_buffers
 from ecgr.errors import DataError, EnvironmentFault, QuorumLost
-from ecgr.simulation.buffers import Forgetting, Server, smallest_variance
 from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
-from ecgr.simulation.diagnostics import add_diagnostics, directions
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluation import Evaluation, shards, summarise
@@ -40,7 +38,6 @@ class Snapshot:
         buffers: the global buffers.
         server: the algorithm's server state.
         clients: the states of the clients that have taken part; in a run directory they lie on disk.
-        step: the last server step, kept for diagnostics alone.
     """
 
     rounds: int
@@ -48,7 +45,6 @@ class Snapshot:
     buffers: Mapping[str, Tensor]
     server: State
     clients: ClientStates
-    step: Tensor | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,7 +134,6 @@ def conclude(
     states = snapshot.clients.updated(snapshot.rounds + 1, replies.states)
     after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
     step = served(problem, snapshot) - served(problem, after)
-    after = replace(after, step=step if experiment.run.diagnostics else None)
     evaluation = score(after) if score is not None else evaluate(problem, engine, after)
     row: dict[str, Any] = {
         "round": after.rounds,
@@ -156,10 +151,6 @@ def conclude(
         "clients": [_client_row(r, problem.metrics[0].name, evaluation) for r in used],
         "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
     }
-    if experiment.run.diagnostics:
-        if all("forgotten" in r.metrics for r in used):
-            row["buffers"] = _buffers(problem, after, used)
-        add_diagnostics(row, used, directions(problem, engine, snapshot, step))
     return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
 
 
@@ -238,36 +229,16 @@ def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[ClientResult, St
 
 
 def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult]) -> tuple[Tensor, State]:
-    """The next global model; under step control, with the length that the plain updates would have given the step."""
-    algorithm, population = problem.experiment.algorithm, _population(problem)
-    lr = learning_rate(problem, snapshot.rounds)
-
-    def aggregate(contributions: list[Contribution]) -> tuple[Tensor, State]:
-        return algorithm.aggregate(snapshot.params, snapshot.server, contributions, population, lr)
-
-    params, server = aggregate([r.contribution for r in used])
-    plain = [r.plain for r in used if r.plain is not None]
-    if plain:
-        wanted = float((snapshot.params - aggregate(plain)[0]).norm())
-        step = snapshot.params - params
-        length = float(step.norm())
-        if length > 0:
-            params = snapshot.params - step * (wanted / length)
-    return params, server
-
-
-def _population(problem: Problem) -> Population:
+    """The next global parameters and server state."""
     sizes = problem.partition.sizes()
-    return Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
-
-
-def _buffers(problem: Problem, after: Snapshot, used: Sequence[ClientResult]) -> dict[str, float | None]:
-    """What the round did to BatchNorm's buffers."""
-    experiment = problem.experiment
-    clients = [Forgetting(r.client, r.examples, r.steps, r.metrics["forgotten"]) for r in used]
-    lr, momentum = learning_rate(problem, after.rounds - 1), experiment.optimizer.effective_momentum
-    factor = problem.buffers.factor(clients, Server(experiment.algorithm, _population(problem), lr, momentum))
-    return {"smallest_variance": smallest_variance(final_state(problem, after)), "factor": factor}
+    population = Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
+    return problem.experiment.algorithm.aggregate(
+        snapshot.params,
+        snapshot.server,
+        [r.contribution for r in used],
+        population,
+        learning_rate(problem, snapshot.rounds),
+    )
 
 
 def _client_row(result: ClientResult, metric: str, evaluation: Evaluation) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from torch import Tensor, nn
 from ecgr.config.experiment import Experiment
 from ecgr.core.vectors import ParamSpec, write_buffers
 from ecgr.simulation.arrays import Held
-from ecgr.simulation.buffers import BUFFERS, BufferRule
 from ecgr.simulation.feed import Feed, taken
 from ecgr.simulation.portable import pack, pack_for_workers, unpack
 from ecgr.tasks.losses import Loss
@@ -51,14 +50,9 @@ class Problem:
     notes: tuple[str, ...] = ()
 
     @cached_property
-    def buffers(self) -> BufferRule:
-        """What becomes of BatchNorm's buffers."""
-        return BUFFERS[self.experiment.run.buffers]
-
-    @cached_property
     def spec(self) -> ParamSpec:
         """Where each trainable tensor lies in the flat vector."""
-        return self.buffers.spec(self.model)
+        return ParamSpec.of(self.model)
 
     @cached_property
     def class_counts(self) -> NDArray[np.int64]:
@@ -108,7 +102,7 @@ class Workspace:
         self.device = torch.device(problem.device)
         self.train, self.test = problem.train.open(), problem.test.open()
         self.model = deepcopy(problem.model).to(self.device)
-        self.spec, self.buffers = problem.spec, problem.buffers
+        self.spec = problem.spec
         self._feed = self._feed_of(self.model)
         self._training_feed = self._feed_of(self.model, self.experiment.run.precision)
 

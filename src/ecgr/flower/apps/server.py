@@ -62,7 +62,6 @@ def server_app(
         failure.unlink(missing_ok=True)
         try:
             chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
-            refuse_simulator_only(chosen)
             fleet = Fleet(grid, {}, keys or {}, clock or WallClock())
             opened = enrol(chosen, fleet, guard or Guard(), test) if local_data else dealt(chosen, fleet, device)
             _serve(opened, context, Path(out), guard or Guard())
@@ -99,17 +98,6 @@ def _serve(opened: Opened, context: Context, out: Path, guard: Guard) -> None:
             snapshot = outcome.snapshot
 
     play(problem, opened.data, out, rounds, resume=True, every=1, watch=_log_round, warn=log.warning)
-
-
-def refuse_simulator_only(experiment: Experiment) -> None:
-    """What needs more from a client than a federation lets up."""
-    problems = []
-    if experiment.run.step_control != "none":
-        problems.append(f"run.step_control: {experiment.run.step_control!r} is for the simulator; set it to none")
-    if experiment.run.diagnostics:
-        problems.append("run.diagnostics: true is for the simulator; set it to false")
-    if problems:
-        raise ConfigError(*problems)
 
 
 def _log_round(row: Mapping[str, object]) -> None:

@@ -44,7 +44,7 @@ REPORTED = {
     "kept": list,
     "store": str,
 }
-RESERVED = {"client", "examples", "steps", "train_loss", "accuracy", "seconds", "diagnostics", "store"}
+RESERVED = {"client", "examples", "steps", "train_loss", "accuracy", "seconds", "store"}
 MAX_METRICS = 64
 
 

@@ -3,8 +3,7 @@
 Numbers are shortened to five digits, except that which steps were kept is exact (see `step_maps`).
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import fmean
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from ecgr.analysis.arms import Arm, Group
@@ -12,20 +11,11 @@ from ecgr.analysis.collect import Run
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.quantities import Quantity
 from ecgr.report.page.lengths import length_pictures
-from ecgr.report.page.numbers import axis_title, is_number, short, shown_as
+from ecgr.report.page.numbers import axis_title, short, shown_as
 from ecgr.report.page.step_maps import step_maps
 from ecgr.simulation.kept import Kept
 
 MOST_FEDERATIONS = 20
-FIRST = {
-    "drift": "how far clients end from the global model",
-    "gradient_diversity": "1 if all updates are equal",
-    "pairwise_cosine": "mean cosine of the updates of two clients",
-    "norm_ratio": "length of the average step, regulated over plain",
-    "cos_v_c": "cosine of a client's regulated and plain update",
-}
-"""Diagnostics to show first, and what they are; any others follow by name."""
-Series = dict[str, list[Any]]
 
 
 class HasArms(Protocol):
@@ -45,7 +35,6 @@ def page_data(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
         "lengths": length_pictures(comparison),
         "steps": _steps(groups, kept),
         "federations": _federations(groups),
-        "diagnostics": [_diagnostics(group, colours) for group in groups],
     }
 
 
@@ -114,54 +103,3 @@ def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
     return [
         {"label": "; ".join(labels), **federation} for federation, labels in list(found.values())[:MOST_FEDERATIONS]
     ]
-
-
-def _diagnostics(group: Group, colours: Mapping[str, int]) -> list[dict[str, Any]]:
-    """Each diagnostic number of a group: by arm, the mean over clients and runs, and the range over runs."""
-    series = [(arm, [_by_round(run) for run in arm.counted]) for arm in group.arms]
-    names = dict.fromkeys(name for _, runs in series for run in runs for row in run.values() for name in row)
-    return [
-        {
-            "name": name,
-            "about": FIRST.get(name, ""),
-            "arms": [
-                {"label": arm.method, "colour": colours[arm.name], **curve}
-                for arm, runs in series
-                if (curve := _over_runs(runs, name))["rounds"]
-            ],
-        }
-        for name in sorted(names, key=lambda name: (list(FIRST).index(name) if name in FIRST else len(FIRST), name))
-    ]
-
-
-def _by_round(run: Run) -> dict[int, dict[str, float]]:
-    """The round's own diagnostics, and the means over clients of theirs."""
-    found: dict[int, dict[str, float]] = {}
-    for row in run.rounds:
-        values: dict[str, list[float]] = {}
-        for holder in (row, *row.get("clients", [])):
-            for name, value in _numbers(holder.get("diagnostics")):
-                values.setdefault(name, []).append(value)
-        if values:
-            found[row["round"]] = {name: fmean(each) for name, each in values.items()}
-    return found
-
-
-def _numbers(diagnostics: Any) -> Iterable[tuple[str, float]]:
-    if isinstance(diagnostics, Mapping):
-        for name, value in diagnostics.items():
-            if is_number(value):
-                yield str(name), float(value)
-
-
-def _over_runs(runs: Sequence[Mapping[int, Mapping[str, float]]], name: str) -> Series:
-    """Mean and range over runs, round by round, where the number is known."""
-    rounds = sorted({number for run in runs for number in run})
-    known = {number: [run[number][name] for run in runs if name in run.get(number, {})] for number in rounds}
-    known = {number: values for number, values in known.items() if values}
-    return {
-        "rounds": list(known),
-        "mean": [short(fmean(values)) for values in known.values()],
-        "low": [short(min(values)) for values in known.values()],
-        "high": [short(max(values)) for values in known.values()],
-    }

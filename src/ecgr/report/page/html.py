@@ -25,7 +25,7 @@ from ecgr.report.visible import visible
 
 SCRIPTS = (
     *("base.js", "tables.js", "length.js", "curves.js"),
-    *("steps.js", "federation.js", "diagnostics.js", "start.js"),
+    *("steps.js", "federation.js", "start.js"),
 )
 
 
@@ -89,7 +89,6 @@ def sections(data: Mapping[str, Any], text: Mapping[str, Any]) -> list[dict[str,
         "curves": ("Curves", text["curves"]),
         "steps": ("Kept steps", data["steps"]),
         "federation": ("Federation", data["federations"]),
-        "diagnostics": ("Drift", any(data["diagnostics"])),
         "cost": ("Cost", text["cost"]),
         "settings": ("Settings", True),
     }

@@ -1,12 +1,11 @@
 // Draw everything, and again when the colours or the paper change.
 if (document.getElementById('federation-choice') && data.federations.length < 2) document.getElementById('federation-choice').closest('.controls').hidden = true;
-if (document.getElementById('diagnostics-group') && diagnosed.length < 2) document.getElementById('diagnostics-group').closest('.controls').hidden = true;
 if (data.steps.length === 1) document.getElementById('steps-run').parentElement.hidden = true;
 
 dark.addEventListener('change', showAll);
 addEventListener('beforeprint', () => {
   document.documentElement.classList.add('printing');
-  for (const details of document.querySelectorAll('details:not(.more)')) details.open = true;
+  for (const details of document.querySelectorAll('details')) details.open = true;
   for (const id of plots.keys()) show(id);
 });
 addEventListener('afterprint', () => {
