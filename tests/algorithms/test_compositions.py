@@ -33,7 +33,7 @@ from ecgr.algorithms import (
     Trace,
     compose,
 )
-from ecgr.algorithms.rules import EMA, Average, Extrapolation, HeavyBall, Lookahead, NormUnion
+from ecgr.algorithms.server_rules import EMA, Average, Extrapolation, HeavyBall, Lookahead, NormUnion
 from support.problems import flat, same_bits
 
 U_A, U_B = -0.7689414213699951, 0.5

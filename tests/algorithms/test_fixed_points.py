@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, FedAvg, FedCM, FedDyn, FedNova, FedProx, Scaffold, compose
-from ecgr.algorithms.protocol import Correction
+from ecgr.algorithms.base import Correction
 from oracles.federated import Line, TwoVectorScaffold, play
 from support.problems import same_bits
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Defaults, DriftCorrection, FedACG, Scaffold
-from ecgr.algorithms.rules import Lookahead
+from ecgr.algorithms.server_rules import Lookahead
 from ecgr.component import component
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import PARTS, Method, method_name, method_settings, parse_method, split_methods

@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ecgr.algorithms import Algorithm, Contribution, Defaults, Plan, Population, Trace
-from ecgr.algorithms.aggregation import combined
-from ecgr.algorithms.protocol import Combined
+from ecgr.algorithms.base import Combined, combined
 from ecgr.component import State
 
 Vector = NDArray[np.float64]

@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ecgr.algorithms.defaults import Defaults
-from ecgr.algorithms.protocol import Trace
+from ecgr.algorithms.base import Defaults, Trace
 from ecgr.component import State
 
 

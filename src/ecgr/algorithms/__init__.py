@@ -1,31 +1,42 @@
 """Federated algorithms: how a client's step is corrected and how updates become a model. One paper, one file.
 
 An entry is a frozen dataclass, its own configuration, and knows nothing of regulators: the update it is handed in
-``finish`` may be plain or regulated. ``rules/`` holds what the server does with the round's update; `compose` makes one
-algorithm of a correction and a rule.
+``finish`` may be plain or regulated. `server_rules` holds what the server does with the round's update;
+`compose` makes one algorithm of a correction and a rule.
 """
 
-from ecgr.algorithms.compose import Composed, Entry, compose, is_whole
-from ecgr.algorithms.defaults import Defaults, RuleDefaults
+from ecgr.algorithms.base import (
+    Algorithm,
+    Combined,
+    Contribution,
+    Correction,
+    Defaults,
+    Plan,
+    Population,
+    RuleDefaults,
+    ServerRule,
+    Shorthand,
+    Trace,
+)
 from ecgr.algorithms.fedavg import FedAvg
 from ecgr.algorithms.fedcm import FedCM
 from ecgr.algorithms.feddyn import FedDyn
 from ecgr.algorithms.fednova import FedNova
 from ecgr.algorithms.fedprox import FedProx
-from ecgr.algorithms.protocol import (
-    Algorithm,
-    Combined,
-    Contribution,
-    Correction,
-    Plan,
-    Population,
-    ServerRule,
-    Shorthand,
-    Trace,
+from ecgr.algorithms.named import (
+    Composed,
+    DriftCorrection,
+    Entry,
+    FedACG,
+    FedAdam,
+    FedAvgM,
+    FedExP,
+    FedYogi,
+    compose,
+    is_whole,
 )
-from ecgr.algorithms.rules import SERVER_RULES
 from ecgr.algorithms.scaffold import Scaffold
-from ecgr.algorithms.shorthands import DriftCorrection, FedACG, FedAdam, FedAvgM, FedExP, FedYogi
+from ecgr.algorithms.server_rules import SERVER_RULES
 from ecgr.tables import Table
 
 ALGORITHMS: Table[Entry] = Table(

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from ecgr.algorithms.aggregation import combined
-from ecgr.algorithms.defaults import Defaults
-from ecgr.algorithms.protocol import Combined, Contribution, Population
+from ecgr.algorithms.base import Combined, Contribution, Defaults, Population, combined
 from ecgr.component import Positive, State, component
 
 

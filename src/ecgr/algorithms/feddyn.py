@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-from ecgr.algorithms.aggregation import mean_update
-from ecgr.algorithms.defaults import Defaults
-from ecgr.algorithms.protocol import Contribution, Plan, Population, Trace
+from ecgr.algorithms.base import Contribution, Defaults, Plan, Population, Trace, mean_update
 from ecgr.component import NonNegative, State, Tensor, component, torch
 from ecgr.core.vectors import weighted_mean
 

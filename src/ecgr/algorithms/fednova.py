@@ -3,9 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from ecgr.algorithms.aggregation import combined
-from ecgr.algorithms.defaults import Defaults
-from ecgr.algorithms.protocol import Combined, Contribution, Population, Trace
+from ecgr.algorithms.base import Combined, Contribution, Defaults, Population, Trace, combined
 from ecgr.component import State, component, torch
 
 

@@ -1,6 +1,6 @@
 """FedProx: "Federated Optimization in Heterogeneous Networks" (Li et al., 2020)."""
 
-from ecgr.algorithms.defaults import Defaults
+from ecgr.algorithms.base import Defaults
 from ecgr.component import NonNegative, State, Tensor, component
 
 

@@ -12,7 +12,7 @@ from ecgr.algorithms import (
     compose,
     is_whole,
 )
-from ecgr.algorithms.rules import Average
+from ecgr.algorithms.server_rules import Average
 from ecgr.config.optimizers import OptimizerFactory
 
 

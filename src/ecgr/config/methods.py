@@ -20,7 +20,7 @@ from itertools import pairwise
 from typing import Any, NoReturn
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule
-from ecgr.algorithms.rules import Average
+from ecgr.algorithms.server_rules import Average
 from ecgr.config.combinations import clash
 from ecgr.config.objects import description, is_algorithm
 from ecgr.config.schema import parameters_of, problems_with

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
 from ecgr.component import State, Tensor, torch
+from ecgr.core.vectors import weighted_mean
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,3 +189,82 @@ class Shorthand(Protocol):
     def parts(self) -> tuple[Correction, ServerRule]:
         """What it stands for."""
         ...
+
+
+def mean_update(results: Sequence[Contribution]) -> Tensor:
+    """The clients' updates, weighted by their examples among those who took part."""
+    return weighted_mean([r.payload["update"] for r in results], [r.examples for r in results])
+
+
+def combined(results: Sequence[Contribution], scale: float = 1.0) -> Combined:
+    """Their mean, times ``scale``."""
+    examples = sum(r.examples for r in results)
+    shares = [r.examples / examples for r in results]
+    return Combined(scale * mean_update(results), [r.payload["update"] for r in results], shares, scale)
+
+
+class Defaults:
+    """What an algorithm does unless it says otherwise: correct nothing, remember nothing, average the updates."""
+
+    __slots__ = ()
+
+    @property
+    def in_gradient_units(self) -> bool:
+        """Nothing of it is."""
+        return False
+
+    def init_server(self, params: Tensor) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def init_client(self, params: Tensor) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def broadcast(self, server: State) -> State:
+        """Nothing but the model goes down."""
+        return {}
+
+    def begin(self, plan: Plan, server: State, client: State) -> State:
+        """As it was left."""
+        return client
+
+    def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
+        """No correction."""
+        return None
+
+    def direction(self, gradient: Tensor, server: State, client: State) -> Tensor | None:
+        """The gradient."""
+        return None
+
+    def step_term(self, server: State, client: State) -> Tensor | None:
+        """No correction."""
+        return None
+
+    def finish(self, trace: Trace, server: State, client: State) -> tuple[State, State]:
+        """Upload the update."""
+        return client, {"update": trace.update}
+
+    def served(self, params: Tensor, server: State) -> Tensor:
+        """The parameters themselves."""
+        return params
+
+    def combine(
+        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+    ) -> tuple[Combined, State]:
+        """The mean update."""
+        return combined(results), server
+
+
+class RuleDefaults:
+    """What a server rule does unless it says otherwise: remember nothing, hand out what clients start from."""
+
+    __slots__ = ()
+
+    def init(self, params: Tensor) -> State:
+        """Nothing to remember."""
+        return {}
+
+    def served(self, params: Tensor, state: State) -> Tensor:
+        """The parameters themselves."""
+        return params

@@ -1,0 +1,220 @@
+"""One algorithm of what a config says: a correction and a server rule, an algorithm of its own, or a paper's name.
+
+FedAvgM: "Measuring the Effects of Non-Identical Data Distribution …" (Hsu et al., 2019). FedAdam and FedYogi:
+"Adaptive Federated Optimization" (Reddi et al., 2021). FedACG: "Communication-Efficient Federated Learning with
+Accelerated Client Gradient" (Kim et al., 2024). FedExP: "Speeding Up Federated Averaging via Extrapolation"
+(Jhunjhunwala et al., 2023). `DriftCorrection` is this package's own.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypeGuard, cast
+
+from ecgr.algorithms.base import (
+    Algorithm,
+    Contribution,
+    Correction,
+    Plan,
+    Population,
+    ServerRule,
+    Shorthand,
+    Trace,
+)
+from ecgr.algorithms.fedavg import FedAvg
+from ecgr.algorithms.fedprox import FedProx
+from ecgr.algorithms.scaffold import Scaffold
+from ecgr.algorithms.server_rules import Adam, Average, Extrapolation, HeavyBall, Lookahead, Yogi
+from ecgr.component import Fraction, Momentum, NonNegative, Positive, State, Tensor, component
+
+Entry: TypeAlias = Correction | Algorithm | Shorthand
+"""What may stand in ``ALGORITHMS``."""
+
+RULE = "rule/"
+"""How the server rule's tensors are told apart from the correction's, in one state."""
+
+
+@dataclass(frozen=True, slots=True)
+class Composed:
+    """A correction on the clients, a rule on the server.
+
+    >>> from ecgr.algorithms import FedAvg
+    >>> compose(FedAvg(), Average(lr=1.5)).rule
+    Average(lr=1.5)
+    """
+
+    correction: Correction
+    rule: ServerRule
+
+    @property
+    def in_gradient_units(self) -> bool:
+        """As the correction is."""
+        return self.correction.in_gradient_units
+
+    def init_server(self, params: Tensor) -> State:
+        """Both states, under names that cannot meet."""
+        return {**self.correction.init_server(params), **_prefix(self.rule.init(params))}
+
+    def init_client(self, params: Tensor) -> State:
+        """The correction's."""
+        return self.correction.init_client(params)
+
+    def broadcast(self, server: State) -> State:
+        """The correction's."""
+        return self.correction.broadcast(_own(server))
+
+    def begin(self, plan: Plan, server: State, client: State) -> State:
+        """The correction's."""
+        return self.correction.begin(plan, server, client)
+
+    def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
+        """The correction's."""
+        return self.correction.gradient_term(params, anchor, server, client)
+
+    def direction(self, gradient: Tensor, server: State, client: State) -> Tensor | None:
+        """The correction's."""
+        return self.correction.direction(gradient, server, client)
+
+    def step_term(self, server: State, client: State) -> Tensor | None:
+        """The correction's."""
+        return self.correction.step_term(server, client)
+
+    def finish(self, trace: Trace, server: State, client: State) -> tuple[State, State]:
+        """The correction's."""
+        return self.correction.finish(trace, server, client)
+
+    def served(self, params: Tensor, server: State) -> Tensor:
+        """The rule's."""
+        return self.rule.served(params, _of_rule(server))
+
+    def aggregate(
+        self, params: Tensor, server: State, results: Sequence[Contribution], population: Population, lr: float
+    ) -> tuple[Tensor, State]:
+        """The correction makes one update of the uploads, the rule a step of the update."""
+        combined, own = self.correction.combine(_own(server), results, population, lr)
+        params, state = self.rule.step(params, combined, _of_rule(server), lr)
+        return params, {**own, **_prefix(state)}
+
+
+def compose(entry: Entry, rule: ServerRule | None = None) -> Algorithm:
+    """The algorithm that ``entry`` and ``rule`` make; an entry with a server step of its own has no use for a rule."""
+    if isinstance(entry, Shorthand):
+        return Composed(*entry.parts())
+    if is_whole(entry):
+        return entry
+    return Composed(cast("Correction", entry), rule or Average())
+
+
+def is_whole(entry: Entry) -> TypeGuard[Algorithm]:
+    """Whether it takes the server's step itself."""
+    return hasattr(entry, "aggregate")
+
+
+def _own(server: State) -> State:
+    return {name: tensor for name, tensor in server.items() if not name.startswith(RULE)}
+
+
+def _of_rule(server: State) -> State:
+    return {name.removeprefix(RULE): tensor for name, tensor in server.items() if name.startswith(RULE)}
+
+
+def _prefix(state: State) -> State:
+    return {f"{RULE}{name}": tensor for name, tensor in state.items()}
+
+
+@component
+class FedAvgM:
+    """``fedavg/momentum``: FedAvg with momentum on the server.
+
+    >>> FedAvgM()
+    FedAvgM(server_lr=1.0, server_momentum=0.9)
+    """
+
+    server_lr: Positive = 1.0
+    server_momentum: Momentum = 0.9
+
+    def parts(self) -> tuple[Correction, ServerRule]:
+        """What it stands for."""
+        return FedAvg(), HeavyBall(lr=self.server_lr, momentum=self.server_momentum)
+
+
+@component
+class FedAdam:
+    """``fedavg/adam``: Adam on the server, without bias correction, as in its paper.
+
+    >>> FedAdam(server_lr=0.1)
+    FedAdam(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.001)
+    """
+
+    server_lr: Positive = 0.01
+    beta1: Momentum = 0.9
+    beta2: Momentum = 0.99
+    tau: Positive = 1e-3
+
+    def parts(self) -> tuple[Correction, ServerRule]:
+        """What it stands for."""
+        return FedAvg(), Adam(lr=self.server_lr, beta1=self.beta1, beta2=self.beta2, tau=self.tau)
+
+
+@component
+class FedYogi:
+    """``fedavg/yogi``: as FedAdam, but the second moment moves by the sign of its error.
+
+    >>> FedYogi()
+    FedYogi(server_lr=0.01, beta1=0.9, beta2=0.99, tau=0.001)
+    """
+
+    server_lr: Positive = 0.01
+    beta1: Momentum = 0.9
+    beta2: Momentum = 0.99
+    tau: Positive = 1e-3
+
+    def parts(self) -> tuple[Correction, ServerRule]:
+        """What it stands for."""
+        return FedAvg(), Yogi(lr=self.server_lr, beta1=self.beta1, beta2=self.beta2, tau=self.tau)
+
+
+@component
+class FedACG:
+    """``fedprox/lookahead``: clients start where the server's momentum will lead, with a weak pull to that point.
+
+    >>> FedACG(momentum=0.7)
+    FedACG(momentum=0.7, mu=0.002)
+    """
+
+    momentum: Momentum = 0.85
+    mu: NonNegative = 0.002
+
+    def parts(self) -> tuple[Correction, ServerRule]:
+        """What it stands for."""
+        return FedProx(mu=self.mu), Lookahead(momentum=self.momentum)
+
+
+@component
+class FedExP:
+    """``fedavg/exp``: the server's step is lengthened where the clients' updates are long beside their mean.
+
+    >>> FedExP()
+    FedExP(epsilon=0.001)
+    """
+
+    epsilon: Positive = 1e-3
+
+    def parts(self) -> tuple[Correction, ServerRule]:
+        """What it stands for."""
+        return FedAvg(), Extrapolation(epsilon=self.epsilon)
+
+
+@component
+class DriftCorrection:
+    """``scaffold(units=gradient)/lookahead``: damped control variates and a momentum that looks ahead.
+
+    >>> DriftCorrection()
+    DriftCorrection(damping=0.5, momentum=0.7)
+    """
+
+    damping: Fraction = 0.5
+    momentum: Momentum = 0.7
+
+    def parts(self) -> tuple[Correction, ServerRule]:
+        """What it stands for."""
+        return Scaffold(units="gradient", damping=self.damping), Lookahead(momentum=self.momentum)
