@@ -22,7 +22,7 @@ from ecgr.simulation.evaluation import SHARD, shards
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Replies, conclude, round_jobs, start
 from ecgr.simulation.workspace import Workspace
-from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.partition import Partition
 
 TRAIN, TEST = 50_000, 10_000
 """Images of CIFAR-10."""

@@ -54,12 +54,12 @@ if _TYPE_CHECKING:
     from ecgr.tasks.losses import CrossEntropy as CrossEntropy
     from ecgr.tasks.metrics import METRICS as METRICS
     from ecgr.tasks.models import MODELS as MODELS
-    from ecgr.tasks.partitioners import IID as IID
-    from ecgr.tasks.partitioners import PARTITIONERS as PARTITIONERS
-    from ecgr.tasks.partitioners import Dirichlet as Dirichlet
-    from ecgr.tasks.partitioners import Groups as Groups
-    from ecgr.tasks.partitioners import Quantity as Quantity
-    from ecgr.tasks.partitioners import Shards as Shards
+    from ecgr.tasks.partition import IID as IID
+    from ecgr.tasks.partition import PARTITIONERS as PARTITIONERS
+    from ecgr.tasks.partition import Dirichlet as Dirichlet
+    from ecgr.tasks.partition import Groups as Groups
+    from ecgr.tasks.partition import Quantity as Quantity
+    from ecgr.tasks.partition import Shards as Shards
     from ecgr.tasks.task import Samples as Samples
     from ecgr.tasks.task import Task as Task
 
@@ -85,7 +85,7 @@ _HOMES = {
         "tasks.losses": "BCE CrossEntropy LOSSES MSE",
         "tasks.metrics": "METRICS",
         "tasks.models": "MODELS",
-        "tasks.partitioners": "Dirichlet Groups IID PARTITIONERS Quantity Shards",
+        "tasks.partition": "Dirichlet Groups IID PARTITIONERS Quantity Shards",
         "tasks.task": "Samples Task",
     }.items()
     for name in names.split()

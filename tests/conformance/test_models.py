@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ecgr.core.vectors import ParamSpec
 from ecgr.errors import ConfigError
 from ecgr.tasks.models import MODELS, cnn, lenet, logistic, mlp, resnet18, transformer
-from ecgr.tasks.models.fit import FitToGrid
+from ecgr.tasks.modules import FitToGrid
 
 SIDES = {"lenet": 28, "cnn": 32, "resnet18": 64}
 
@@ -244,7 +244,7 @@ def test_the_order_of_tokens_counts() -> None:
 
 def test_attention_is_that_of_torch() -> None:
     """`torch.nn.MultiheadAttention` with the same weights is the oracle."""
-    from ecgr.tasks.models.attention import Block
+    from ecgr.tasks.modules import Block
 
     torch.manual_seed(2)
     block = Block(width=12, heads=3)

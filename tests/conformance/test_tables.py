@@ -24,7 +24,7 @@ from ecgr.errors import ConfigError
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.data.dataset import Labels
 from ecgr.tasks.metrics import METRICS
-from ecgr.tasks.partitioners import PARTITIONERS, Partition, deal_out, top_up
+from ecgr.tasks.partition import PARTITIONERS, Partition, deal_out, top_up
 from ecgr.tasks.samples import Samples
 from support.quick import examples
 

@@ -23,7 +23,7 @@ from ecgr.simulation.rounds import final_state, learning_rate, participants, pla
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.models import cnn
-from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.partition import Partition
 from support.problems import Watching, blobs, offer, problem, same_bits, small_net, spoiled
 from support.quick import quick_where
 

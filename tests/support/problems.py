@@ -17,7 +17,7 @@ from ecgr.simulation.prepare import prepare
 from ecgr.simulation.workspace import Problem
 from ecgr.tasks.data import Dataset, image_dataset
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.partition import Partition
 from ecgr.tasks.samples import Samples
 
 

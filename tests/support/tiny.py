@@ -19,7 +19,7 @@ from ecgr.simulation.rounds import Snapshot, final_state
 from ecgr.simulation.workspace import Problem
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.losses import LOSSES, check_targets
-from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.partition import Partition
 from ecgr.tasks.samples import Samples
 from support.problems import same_bits
 

@@ -151,7 +151,7 @@ def test_damaged_files_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ecgr.tasks.data.array_files.MOST_BYTES", 1 << 20)
+    monkeypatch.setattr("ecgr.tasks.data.arrays.MOST_BYTES", 1 << 20)
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as packed:
         packed.writestr("inputs.npy", b"\0" * (2 << 20))
     with pytest.raises(DataError, match="has more than 1,048,576 bytes unpacked"):

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from ecgr.errors import ConfigError, DataError
 from ecgr.tasks.data import Csv
-from ecgr.tasks.data.preparation import filled, holdout, standardised
-from ecgr.tasks.data.tables import MOST_BYTES, canonical, parse_table, read_bytes
+from ecgr.tasks.data.dataset import holdout
+from ecgr.tasks.data.tables import MOST_BYTES, canonical, filled, parse_table, read_bytes, standardised
 
 PATIENTS = "age,pain,pressure,site,ill\n" + "".join(
     f"{30 + i},{'abc'[i % 3]},{100 + 7 * i % 40},{'north' if i % 4 else 'south'},{i % 2}\n" for i in range(40)

@@ -7,8 +7,8 @@ import pytest
 
 import ecgr.tasks.data
 from ecgr.tasks.data import DATASETS
-from ecgr.tasks.data.verify import OnDisk
-from ecgr.tasks.partitioners import PARTITIONERS
+from ecgr.tasks.data.fetch import OnDisk
+from ecgr.tasks.partition import PARTITIONERS
 
 
 def test_the_tables_hold_every_name_of_the_contract() -> None:

@@ -14,9 +14,8 @@ from pathlib import Path
 import pytest
 
 from ecgr.errors import ConfigError, DataError, EnvironmentFault
-from ecgr.tasks.data.fetch import fetch
+from ecgr.tasks.data.fetch import fetch, verify
 from ecgr.tasks.data.official import Download, OfficialSet
-from ecgr.tasks.data.verify import verify
 from support.image_sets import idx_files, write_cifar10
 
 

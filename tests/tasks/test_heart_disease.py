@@ -8,9 +8,8 @@ import pytest
 
 from ecgr.errors import ConfigError, DataError
 from ecgr.tasks.data import HeartDisease, Shakespeare
-from ecgr.tasks.data.fetch import fetch
+from ecgr.tasks.data.fetch import available, fetch, verify
 from ecgr.tasks.data.official import OFFICIAL
-from ecgr.tasks.data.verify import available, verify
 
 HEADER = ",".join(f"X{i}" for i in range(1, 15)) + "\n"
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")

@@ -8,8 +8,8 @@ import pytest
 
 from ecgr.errors import DataError, IntegrityError
 from ecgr.tasks.data import ImageFolder
+from ecgr.tasks.data.fetch import verify
 from ecgr.tasks.data.pictures import decode
-from ecgr.tasks.data.verify import verify
 from support.image_sets import write_picture
 
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from ecgr.errors import DataError
 from ecgr.tasks.data import LC25000
-from ecgr.tasks.data.lc25000 import CLASSES, nearest_subset
-from ecgr.tasks.data.verify import verify
+from ecgr.tasks.data.fetch import verify
+from ecgr.tasks.data.image_folder import CLASSES, nearest_subset
 from support.lc25000 import write_lc25000
 
 

@@ -6,7 +6,7 @@ import pytest
 
 from ecgr.errors import ConfigError, DataError
 from ecgr.tasks.data import LC25000, Cifar10, ImageFolder, Mnist
-from ecgr.tasks.data.locate import data_root, find_folder
+from ecgr.tasks.data.files import data_root, find_folder
 
 
 def test_the_component_comes_before_the_environment_and_that_before_the_user(

@@ -10,8 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sklearn import metrics as sk
 
-from ecgr.tasks.metric_functions import CallableMetric
-from ecgr.tasks.metrics import METRICS, Metric, describe
+from ecgr.tasks.metrics import METRICS, CallableMetric, Metric, describe
 from support.quick import examples
 
 Rng = np.random.Generator

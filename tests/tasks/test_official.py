@@ -9,9 +9,9 @@ import pytest
 from ecgr.errors import ConfigError, DataError
 from ecgr.tasks.data import DATASETS, Mnist
 from ecgr.tasks.data import idx as idx_module
+from ecgr.tasks.data.fetch import available, verify
+from ecgr.tasks.data.files import Digest
 from ecgr.tasks.data.official import OFFICIAL, OfficialSet, assess
-from ecgr.tasks.data.reading import Digest
-from ecgr.tasks.data.verify import available, verify
 from support.image_sets import idx_files, write_cifar10, write_cifar100_binary, write_idx
 
 A, B = Digest("a" * 64, "a" * 32), Digest("b" * 64, "b" * 32)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.errors import ConfigError
-from ecgr.tasks.partitioners import IID, Partition, load_partition, save_partition
+from ecgr.tasks.partition import IID, Partition, load_partition, save_partition
 
 
 @given(samples=st.integers(1, 200), clients=st.integers(1, 12), seed=st.integers(0, 99))

@@ -15,7 +15,7 @@ from ecgr.config.dealing import deal, natural_note
 from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
 from ecgr.tasks.data import Dataset
-from ecgr.tasks.partitioners import (
+from ecgr.tasks.partition import (
     IID,
     PARTITIONERS,
     Dirichlet,
@@ -24,11 +24,11 @@ from ecgr.tasks.partitioners import (
     Partitioner,
     Quantity,
     Shards,
+    apportion,
     deal_out,
     top_up,
+    without_small,
 )
-from ecgr.tasks.partitioners.partition import without_small
-from ecgr.tasks.partitioners.partitioners import apportion
 from ecgr.tasks.samples import Samples
 
 LABELLED = {name: make() for name, make in PARTITIONERS.items() if name != "groups"}

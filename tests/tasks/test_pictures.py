@@ -13,11 +13,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+import ecgr.tasks.data.pictures as reader
 from ecgr.errors import DataError, EnvironmentFault, IntegrityError
-from ecgr.tasks.data import picture_cache
 from ecgr.tasks.data.dataset import Images
-from ecgr.tasks.data.picture_cache import cache_folder, decoded
-from ecgr.tasks.data.pictures import MOST_PIXELS, Picture, decode, decode_all, list_pictures
+from ecgr.tasks.data.pictures import MOST_PIXELS, Picture, cache_folder, decode, decode_all, decoded, list_pictures
 from support.image_sets import random_images, write_picture
 
 
@@ -139,7 +138,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         counts.append(len(pictures))
         return decode_all(pictures, side)
 
-    monkeypatch.setattr(picture_cache, "decode_all", counted)
+    monkeypatch.setattr(reader, "decode_all", counted)
     return counts
 
 
@@ -185,7 +184,7 @@ def test_interrupted_writing_leaves_nothing_that_looks_whole(
         yield next(decode_all(pictures, side))
         raise reason
 
-    monkeypatch.setattr(picture_cache, "decode_all", interrupted)
+    monkeypatch.setattr(reader, "decode_all", interrupted)
     with pytest.raises((KeyboardInterrupt, EnvironmentFault)):
         decoded(pictures, 8)
     assert [path.suffix for path in cache.iterdir()] == [".lock"]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from ecgr.errors import ConfigError, DataError
-from ecgr.tasks.data.site import Site
+from ecgr.tasks.data.arrays import Site
 
 GOOD = """
 import numpy as np

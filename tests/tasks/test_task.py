@@ -13,9 +13,8 @@ from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.simulation.arrays import Held, MappedFile
 from ecgr.tasks.data.dataset import strata
 from ecgr.tasks.losses import BCE, LOSSES, CallableLoss, as_loss, total
-from ecgr.tasks.materialise import materialise
-from ecgr.tasks.partitioners import Dirichlet
-from ecgr.tasks.samples import Samples
+from ecgr.tasks.partition import Dirichlet
+from ecgr.tasks.samples import Samples, materialise
 from ecgr.tasks.task import Task
 
 X = np.arange(12.0).reshape(6, 2)

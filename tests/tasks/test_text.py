@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ecgr.errors import ConfigError, DataError
 from ecgr.tasks.data import Text
-from ecgr.tasks.data.speakers import UNKNOWN, encode, speeches, windows, words
+from ecgr.tasks.data.text import UNKNOWN, encode, speeches, windows, words
 
 PLAY = "".join(
     f"{'FIRST CITIZEN' if i % 3 else 'All'}:\nline {i} of the play, and so it goes:\non and on.\n\n" for i in range(60)

@@ -18,9 +18,8 @@ from ecgr.config.presets import presets
 from ecgr.config.task_files import task_or_name
 from ecgr.errors import EnvironmentFault
 from ecgr.tasks.data import Dataset, strata
-from ecgr.tasks.data.fetch import fetch
-from ecgr.tasks.data.verify import available, verify
-from ecgr.tasks.partitioners import Partition, save_partition
+from ecgr.tasks.data.fetch import available, fetch, verify
+from ecgr.tasks.partition import Partition, save_partition
 
 Root = Annotated[str | None, typer.Option("--root", help="Where data sets lie; $ECGR_DATA by default.")]
 

@@ -26,7 +26,7 @@ from ecgr.tasks.data import DATASETS
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.partitioners import PARTITIONERS
+from ecgr.tasks.partition import PARTITIONERS
 
 TABLES: Mapping[str, PartTable[Any]] = {
     "algorithms": ALGORITHMS,

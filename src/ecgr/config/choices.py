@@ -17,7 +17,7 @@ from ecgr.tables import Table, unknown
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.partitioners import PARTITIONERS
+from ecgr.tasks.partition import PARTITIONERS
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,8 +6,7 @@ from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
 from ecgr.streams import stream
 from ecgr.tasks.data import Dataset, hold_out, stratify
-from ecgr.tasks.partitioners import Partition, deal_out, load_partition, top_up
-from ecgr.tasks.partitioners.partition import GroupPartitioner, without_small
+from ecgr.tasks.partition import GroupPartitioner, Partition, deal_out, load_partition, top_up, without_small
 
 
 def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:

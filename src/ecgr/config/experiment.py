@@ -42,8 +42,7 @@ from ecgr.tables import Table, shown
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.partitioners import Partitioner
-from ecgr.tasks.partitioners.partition import GroupPartitioner
+from ecgr.tasks.partition import GroupPartitioner, Partitioner
 from ecgr.tasks.task import Task, TaskIdentity
 
 DEFAULT_CLIENTS = 10

@@ -17,7 +17,7 @@ from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.data import Dataset
-from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.partition import Partition
 
 Clock = Callable[[], float]
 

@@ -19,7 +19,7 @@ from ecgr.runs.place import refuse_unusable
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.runs.workers import asked_workers, worker_count
-from ecgr.tasks.data.verify import OnDisk
+from ecgr.tasks.data.fetch import OnDisk
 from ecgr.tasks.task import Task, TaskIdentity
 
 if TYPE_CHECKING:

@@ -68,7 +68,7 @@ def safe_in_channels_last(model: nn.Module) -> bool:
     A ``view`` in somebody's forward may not, and a frozen convolution followed by GroupNorm crashes torch in it.
     """
     known = all(
-        type(module) in SAFE_IN_CHANNELS_LAST or type(module).__module__.startswith("ecgr.tasks.models.")
+        type(module) in SAFE_IN_CHANNELS_LAST or type(module).__module__ == "ecgr.tasks.modules"
         for module in model.modules()
     )
     return known and all(parameter.requires_grad for parameter in model.parameters())

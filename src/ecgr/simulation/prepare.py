@@ -23,9 +23,8 @@ from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream, torch_seed
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of, softmax_note
-from ecgr.tasks.metric_functions import as_metric
-from ecgr.tasks.metrics import Array, Metric, are_class_scores
-from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.metrics import Array, Metric, are_class_scores, as_metric
+from ecgr.tasks.partition import Partition
 from ecgr.tasks.samples import Samples
 
 BUFFER_DTYPES = (torch.float16, torch.float32, torch.float64)

@@ -21,7 +21,7 @@ from ecgr.simulation.feed import Feed, taken
 from ecgr.simulation.portable import pack, pack_for_workers, unpack
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
-from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.partition import Partition
 
 
 @dataclass(frozen=True, eq=False)

@@ -4,14 +4,16 @@ A shard gives a *part* (counts, sums, or the scores themselves), and the *value*
 order. Outputs are what the model gives: class scores (N, C), or a logit or number for each target, in its shape.
 """
 
-from collections.abc import Sequence
-from typing import Any, ClassVar, Protocol
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import component
-from ecgr.tables import Table
+from ecgr.errors import ConfigError
+from ecgr.tables import Table, unknown
 
 Array = NDArray[Any]
 SHARE = "share"
@@ -97,7 +99,6 @@ class Accuracy:
         return np.array([[right.sum()], [len(targets)]])
 
     def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
-        """Right ones of all."""
         right, count = np.sum(parts, axis=0).sum(axis=1)
         return _ratio(float(right), float(count))
 
@@ -120,7 +121,6 @@ class BalancedAccuracy:
         return np.concatenate(sides, axis=1)
 
     def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
-        """The mean of the shares."""
         right, count = np.sum(parts, axis=0)
         occurring = count > 0
         return float(np.mean(right[occurring] / count[occurring])) if occurring.any() else float("nan")
@@ -139,7 +139,6 @@ class MacroF1:
         return _counts(outputs, targets)
 
     def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
-        """Twice the right ones among the predicted and the true, averaged."""
         right, predicted, true = np.sum(parts, axis=0)
         seen = predicted + true > 0
         return float(np.mean(2 * right[seen] / (predicted + true)[seen])) if seen.any() else float("nan")
@@ -164,7 +163,6 @@ class AUC:
         return softmax(scores), truth[:, None] == np.arange(scores.shape[1])
 
     def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
-        """By ranks, over all samples at once."""
         scores, truth = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         found = [_area(s, t) for s, t in zip(scores.T, truth.T, strict=True) if 0 < t.sum() < len(t)]
         return float(np.mean(found)) if found else float("nan")
@@ -185,7 +183,6 @@ class R2:
         return pair[0].reshape(rows, -1).astype(np.float64), pair[1].reshape(rows, -1).astype(np.float64)
 
     def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
-        """One minus the squared error over the targets' spread."""
         outputs, targets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
         spread = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
         if not (spread > 0).all():
@@ -207,7 +204,6 @@ class MAE:
         return np.array([errors.sum(), errors.size])
 
     def value(self, parts: Sequence[NDArray[np.float64]]) -> float:
-        """Their mean."""
         total, count = np.sum(parts, axis=0)
         return _ratio(float(total), float(count))
 
@@ -229,7 +225,6 @@ class Perplexity:
         return np.array([losses.sum(), len(truth)])
 
     def value(self, parts: Sequence[NDArray[np.float64]]) -> float:
-        """The exponential of their mean."""
         total, count = np.sum(parts, axis=0)
         with np.errstate(over="ignore"):
             return float(np.exp(_ratio(float(total), float(count))))
@@ -265,3 +260,94 @@ METRICS: Table[Metric] = Table(
     "metrics",
     {entry.name: entry for entry in (Accuracy, BalancedAccuracy, AUC, MacroF1, R2, MAE, Perplexity)},
 )
+
+
+SCORE_FUNCTIONS = frozenset(
+    {
+        "average_precision_score",
+        "brier_score_loss",
+        "d2_brier_score",
+        "d2_log_loss_score",
+        "hinge_loss",
+        "label_ranking_average_precision_score",
+        "label_ranking_loss",
+        "log_loss",
+        "ndcg_score",
+        "roc_auc_score",
+        "top_k_accuracy_score",
+    }
+)
+"""scikit-learn's functions of classification that judge scores, not predicted classes."""
+REGRESSION_FUNCTIONS = frozenset(
+    {
+        "d2_absolute_error_score",
+        "d2_pinball_score",
+        "d2_tweedie_score",
+        "explained_variance_score",
+        "max_error",
+        "mean_absolute_error",
+        "mean_absolute_percentage_error",
+        "mean_gamma_deviance",
+        "mean_pinball_loss",
+        "mean_poisson_deviance",
+        "mean_squared_error",
+        "mean_squared_log_error",
+        "mean_tweedie_deviance",
+        "median_absolute_error",
+        "r2_score",
+        "root_mean_squared_error",
+        "root_mean_squared_log_error",
+    }
+)
+"""scikit-learn's functions of regression."""
+SMALLER_IS_BETTER = ("_error", "_loss", "_deviance")
+"""How scikit-learn ends the names of what is to be small."""
+
+
+@dataclass(frozen=True, slots=True)
+class CallableMetric:
+    """Any function ``(targets, predictions) -> number``, as scikit-learn's are.
+
+    It is called once, with all test samples in order. With ``scores`` it gets what the model gives (probabilities of
+    class scores, logits as they are) instead of predictions; a function of regression wants that too.
+    """
+
+    function: Callable[[Any, Any], float]
+    name: str
+    unit: str = ""
+    larger_is_better: bool = True
+    scores: bool = False
+
+    def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
+        """Targets and predictions or scores of each sample."""
+        if not self.scores:
+            return targets, predictions(outputs, targets)
+        if are_class_scores(outputs, targets):
+            chances = softmax(outputs)
+            return targets, chances[:, 1] if chances.ndim == 2 and chances.shape[1] == 2 else chances
+        return targets, like(outputs, targets)
+
+    def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
+        targets, given = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return float(self.function(targets, given))
+
+
+def as_metric(given: Any) -> Metric:
+    """A metric from its name, itself, or a function ``(targets, predictions) -> number`` as scikit-learn's are.
+
+    >>> as_metric("auc"), as_metric("mae").larger_is_better
+    (AUC(), False)
+    """
+    if isinstance(given, str):
+        if given not in METRICS:
+            raise ConfigError(unknown("metrics", given, METRICS, kind="metric"))
+        return METRICS[given]()
+    if isinstance(given, type):
+        return as_metric(given())
+    if hasattr(given, "part") and hasattr(given, "value"):
+        return cast("Metric", given)
+    if not callable(given):
+        raise ConfigError(f"metrics: {type(given).__name__} cannot be called; give a metric, its name or a function")
+    name = str(getattr(given, "__name__", type(given).__name__))
+    scores = name in SCORE_FUNCTIONS | REGRESSION_FUNCTIONS
+    return CallableMetric(given, name, larger_is_better=not name.endswith(SMALLER_IS_BETTER), scores=scores)

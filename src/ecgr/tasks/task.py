@@ -19,11 +19,9 @@ from ecgr.sources import qualified_name, source_hash
 from ecgr.tables import unknown
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.losses import as_loss
-from ecgr.tasks.materialise import is_map_style, materialise
-from ecgr.tasks.metric_functions import CallableMetric, as_metric
-from ecgr.tasks.metrics import Metric
+from ecgr.tasks.metrics import CallableMetric, Metric, as_metric
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.samples import Samples, as_array, check_samples, named_arrays
+from ecgr.tasks.samples import Samples, as_array, check_samples, is_map_style, materialise, named_arrays
 
 __all__ = ["Samples", "Task", "TaskIdentity"]
 
@@ -38,7 +36,6 @@ class TaskIdentity:
     sha256: str
 
     def load(self) -> Dataset:
-        """Not to be had any more."""
         raise DataError(f"{self.name}: the samples of this task are in the process that made it; give the task itself")
 
 
@@ -115,7 +112,6 @@ class Task:
         return {key: value for key, value in given.items() if value is not None}
 
     def load(self) -> Dataset:
-        """The task as a data set, its loss and metrics included."""
         classes = np.unique(self.train.targets) if self.train.targets.dtype.kind in "biu" else np.empty(0)
         whole = self.train.targets.ndim == 1 and 2 <= len(classes) <= MOST_CLASSES
         return Dataset(

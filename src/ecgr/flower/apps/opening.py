@@ -11,7 +11,7 @@ from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.guard.guard import Guard
 from ecgr.simulation.prepare import prepare, prepare_server
 from ecgr.simulation.workspace import Problem
-from ecgr.tasks.data.array_files import read_arrays, samples_of
+from ecgr.tasks.data.arrays import read_arrays, samples_of
 from ecgr.tasks.data.dataset import Provenance
 
 

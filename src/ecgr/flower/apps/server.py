@@ -49,7 +49,7 @@ def server_app(
         device: where to evaluate.
         clock: what deadlines are measured by; time, but in tests.
         local_data: whether sites hold their own samples, and the server none but those of ``test``.
-        test: with ``local_data``, a file of arrays (`ecgr.tasks.data.array_files`) to evaluate on; otherwise each site
+        test: with ``local_data``, a file of arrays (`ecgr.tasks.data.arrays`) to evaluate on; otherwise each site
             evaluates on its own test samples.
 
     >>> app = server_app("quickstart", "runs/federated", guard=Guard(min_clients=5))

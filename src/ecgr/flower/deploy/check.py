@@ -12,7 +12,7 @@ from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.prepare import prepare_site
 from ecgr.simulation.rounds import learning_rate, start
-from ecgr.tasks.partitioners import Partition
+from ecgr.tasks.partition import Partition
 
 
 @dataclass(frozen=True, slots=True)

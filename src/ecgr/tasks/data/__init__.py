@@ -1,18 +1,14 @@
 """Data sets, read and checked once. Needs numpy, not torch."""
 
 from ecgr.tables import Table
-from ecgr.tasks.data.array_files import Arrays
+from ecgr.tasks.data.arrays import Arrays, Site
 from ecgr.tasks.data.cifar import Cifar10, Cifar100
-from ecgr.tasks.data.csv_files import Csv
 from ecgr.tasks.data.dataset import Dataset, DatasetSource, hold_out, image_dataset, strata, stratify
 from ecgr.tasks.data.digits import Digits
-from ecgr.tasks.data.heart_disease import HeartDisease
 from ecgr.tasks.data.idx import FashionMnist, Mnist
-from ecgr.tasks.data.image_folder import ImageFolder
-from ecgr.tasks.data.lc25000 import LC25000
-from ecgr.tasks.data.shakespeare import Shakespeare
-from ecgr.tasks.data.site import Site
-from ecgr.tasks.data.text_files import Text
+from ecgr.tasks.data.image_folder import LC25000, ImageFolder
+from ecgr.tasks.data.tables import Csv, HeartDisease
+from ecgr.tasks.data.text import Shakespeare, Text
 
 DATASETS: Table[DatasetSource] = Table(
     "data set",

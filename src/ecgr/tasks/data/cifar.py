@@ -15,10 +15,8 @@ from numpy.typing import NDArray
 from ecgr.component import component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
-from ecgr.tasks.data.known import KnownSet
-from ecgr.tasks.data.locate import find_folder, member
-from ecgr.tasks.data.official import OFFICIAL, Report, assess
-from ecgr.tasks.data.reading import Digest, opened
+from ecgr.tasks.data.files import Digest, find_folder, member, opened
+from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, assess
 from ecgr.tasks.data.safe_pickle import read_pickle
 from ecgr.tasks.samples import Samples
 
@@ -47,11 +45,9 @@ class Cifar10(KnownSet):
     image_size: Literal[32, 16, 8] = 32
 
     def folder(self) -> Path:
-        """Where the files are."""
         return _folder("cifar10", self.root)
 
     def read(self) -> tuple[Dataset, Report]:
-        """Read and check the batches."""
         mean, std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
         return read_set("cifar10", self.folder(), classes=10, mean=mean, std=std, size=self.image_size)
 
@@ -64,11 +60,9 @@ class Cifar100(KnownSet):
     image_size: Literal[32, 16, 8] = 32
 
     def folder(self) -> Path:
-        """Where the files are."""
         return _folder("cifar100", self.root)
 
     def read(self) -> tuple[Dataset, Report]:
-        """Read and check the batches."""
         half = (0.5, 0.5, 0.5)
         return read_set("cifar100", self.folder(), classes=100, mean=half, std=half, size=self.image_size)
 

@@ -6,15 +6,20 @@ Images stay uint8 (N, channels, height, width), as they come from disk; training
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Protocol
+from typing import Annotated, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+from pydantic import Field
 
 from ecgr.errors import ConfigError, DataError
+from ecgr.streams import stream
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
 from ecgr.tasks.samples import Samples, check_samples
+
+Share = Annotated[float, Field(gt=0, lt=1)]
+SplitSeed = Annotated[int, Field(ge=0)]
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
@@ -204,3 +209,24 @@ def hold_out(dataset: Dataset, share: float, rng: np.random.Generator) -> Datase
     note = f"validation {share}: scored on {held.sum()} training samples held out, not on the test samples"
     train, test = (dataset.train.take(np.flatnonzero(mask)) for mask in (~held, held))
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))
+
+
+def holdout(clients: NDArray[np.str_], targets: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
+    """Which rows are for testing: ``share`` of each client's rows, every class in its proportion to within one row.
+
+    Never all: a client keeps a row to train on. Its rows are shuffled, sorted by class (numbers by tenths) and marked
+    at even distances. The shuffle depends on the seed and on the client's name alone, so a client that holds only its
+    own rows finds the same split.
+
+    >>> clients = np.repeat(["a", "b"], [10, 5])
+    >>> marked = holdout(clients, np.arange(15) % 2, 0.2, seed=0)
+    >>> marked[:10].sum(), marked[10:].sum()
+    (np.int64(2), np.int64(1))
+    """
+    marked = np.zeros(len(clients), dtype=np.bool_)
+    for client in np.unique(clients):
+        rows = stream(seed, f"split {client}").permutation(np.flatnonzero(clients == client))
+        rows = rows[np.argsort(strata(targets[rows]), kind="stable")]
+        marks = np.minimum(np.floor(np.arange(1, len(rows) + 1) * share + 0.5), len(rows) - 1)
+        marked[rows[np.diff(marks, prepend=0) > 0]] = True
+    return marked

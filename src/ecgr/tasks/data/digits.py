@@ -28,7 +28,6 @@ class Digits:
     train_samples: ClassVar[int] = 1438
 
     def load(self) -> Dataset:
-        """Read the embedded images and split them."""
         with (files("ecgr.tasks.data") / "digits.npz").open("rb") as file, np.load(file) as arrays:
             small, labels = arrays["images"].astype(np.float64), arrays["labels"].astype(np.int64)
         test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1

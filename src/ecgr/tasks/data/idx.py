@@ -11,10 +11,8 @@ import numpy as np
 from ecgr.component import component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
-from ecgr.tasks.data.known import KnownSet
-from ecgr.tasks.data.locate import find_folder, member
-from ecgr.tasks.data.official import OFFICIAL, Report, assess
-from ecgr.tasks.data.reading import Digest, Source, opened
+from ecgr.tasks.data.files import Digest, Source, find_folder, member, opened
+from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, assess
 from ecgr.tasks.samples import Samples
 
 IMAGES_MAGIC = 2051
@@ -30,11 +28,9 @@ class Mnist(KnownSet):
     root: str | None = None
 
     def folder(self) -> Path:
-        """Where the files are."""
         return find_folder("mnist", (OFFICIAL["mnist"].folder,), self.root)
 
     def read(self) -> tuple[Dataset, Report]:
-        """Read and check the four files."""
         return read_set("mnist", self.folder(), tuple("0123456789"), 0.1307, 0.3081)
 
 
@@ -45,11 +41,9 @@ class FashionMnist(KnownSet):
     root: str | None = None
 
     def folder(self) -> Path:
-        """Where the files are."""
         return find_folder("fashion_mnist", (OFFICIAL["fashion_mnist"].folder,), self.root)
 
     def read(self) -> tuple[Dataset, Report]:
-        """Read and check the four files."""
         return read_set("fashion_mnist", self.folder(), FASHION, 0.5, 0.5)
 
 

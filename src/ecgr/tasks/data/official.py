@@ -7,11 +7,12 @@ and -9 for what is missing, which hold the values of UCI's processed files.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from ecgr.errors import DataError
-from ecgr.tasks.data.reading import Digest
+from ecgr.tasks.data.dataset import Dataset
+from ecgr.tasks.data.files import Digest
 
 Status = Literal["official", "reordered", "reduced", "whole"]
 
@@ -213,3 +214,24 @@ OFFICIAL: Mapping[str, OfficialSet] = {
         ),
     ),
 }
+
+
+class KnownSet:
+    """What a reader of such a set has beside its own ``read``."""
+
+    __slots__ = ()
+
+    def read(self) -> tuple[Dataset, Report]:
+        raise NotImplementedError
+
+    def load(self) -> Dataset:
+        return self.read()[0]
+
+    def assess(self) -> Report:
+        return self.read()[1]
+
+
+def with_report(name: str, dataset: Dataset) -> tuple[Dataset, Report]:
+    """A set that its authors do not split, its notes beginning with how its files compare with the known ones."""
+    report = assess_files(name, OFFICIAL[name], dataset.files, dataset.counts)
+    return replace(dataset, notes=(*report.notes, *dataset.notes)), report

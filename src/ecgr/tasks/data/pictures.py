@@ -4,7 +4,10 @@ Only a few formats are opened, nothing outside the folder is followed, and a sma
 enormous picture is refused: pictures come from strangers.
 """
 
+import hashlib
 import os
+import re
+import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from ecgr.errors import DataError, IntegrityError, missing_extra
+from ecgr.errors import DataError, EnvironmentFault, IntegrityError, missing_extra
+from ecgr.files import whole_file, write_atomically
 from ecgr.tasks.data.dataset import Images
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
@@ -92,3 +96,96 @@ def decode_all(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
         for start in range(0, len(paths), BLOCK):
             yield np.stack(list(pool.map(partial(decode, side=side), paths[start : start + BLOCK])))
+
+
+# Decoded pictures kept on disk as one array, so that a set is decoded once and never fills the memory.
+#
+# The file is named by a hash of what was decoded (names, sizes, times of change, in order) and to what size: a changed
+# picture is another file. It is written beside its final name, flushed to the disk and renamed, and its hash follows
+# last; what was interrupted is never taken for whole. A lock lets two processes that need the same file decode it once.
+
+FORMAT = 1  # part of the name; raise it when decoding changes
+
+
+@dataclass(frozen=True, slots=True)
+class DecodedPictures:
+    """A complete file of decoded pictures."""
+
+    path: Path
+    sha256: str
+    shape: tuple[int, int, int, int]
+    offset: int
+
+    def rows(self, start: int, stop: int) -> Images:
+        """Pictures ``start`` to ``stop``, mapped from the disk on their own, so that ``offset`` is theirs."""
+        row = int(np.prod(self.shape[1:]))
+        shape = (stop - start, *self.shape[1:])
+        return np.memmap(self.path, np.uint8, mode="r", offset=self.offset + start * row, shape=shape)
+
+
+def cache_folder() -> Path:
+    """Where decoded pictures are kept: ``$ECGR_CACHE``, else the user's cache folder."""
+    chosen = os.environ.get("ECGR_CACHE")
+    if chosen:
+        return Path(chosen).expanduser()
+    from platformdirs import user_cache_path  # as in locate
+
+    return user_cache_path("ecgr", appauthor=False)
+
+
+def decoded(pictures: Sequence[Picture], side: int) -> DecodedPictures:
+    """The pictures decoded to ``side`` by ``side``, from the cache if they are there."""
+    from filelock import FileLock  # needed for pictures only
+
+    path = cache_folder() / f"pictures-{_key(pictures, side)}.npy"
+    shape = (len(pictures), 3, side, side)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(path.with_suffix(".lock")):
+            return _complete(path, shape) or _write(path, shape, pictures)
+    except OSError as error:
+        needed = int(np.prod(shape))
+        raise EnvironmentFault(
+            f"{path.parent}: cannot keep {needed:,} bytes of decoded pictures ({error.strerror or error});"
+            " make room or set ECGR_CACHE to another folder"
+        ) from None
+
+
+def _key(pictures: Sequence[Picture], side: int) -> str:
+    listing = "".join(f"{picture.name}\0{picture.size}\0{picture.changed}\n" for picture in pictures)
+    return hashlib.sha256(f"{FORMAT} {side}\n{listing}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+
+
+def _complete(path: Path, shape: tuple[int, int, int, int]) -> DecodedPictures | None:
+    """The file if it is there, whole and of this shape."""
+    hash_file = path.with_suffix(".sha256")
+    if not (path.is_file() and hash_file.is_file()):
+        return None
+    sha256 = hash_file.read_text(encoding="ascii", errors="replace")
+    if not re.fullmatch("[0-9a-f]{64}", sha256):
+        return None
+    try:
+        images = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError):
+        return None
+    if images.shape != shape or images.dtype != np.uint8 or not images.flags.c_contiguous:
+        return None
+    return DecodedPictures(path, sha256, shape, images.offset)
+
+
+def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Picture]) -> DecodedPictures:
+    needed, free = int(np.prod(shape)), shutil.disk_usage(path.parent).free
+    if needed > free:
+        raise OSError(None, f"{free:,} bytes are free")
+    hash_file = path.with_suffix(".sha256")
+    hash_file.unlink(missing_ok=True)
+    hashed = hashlib.sha256()
+    with whole_file(path) as file:
+        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
+        np.lib.format.write_array_header_1_0(file, header)
+        offset = file.tell()
+        for images in decode_all(pictures, shape[2]):
+            file.write(images.data)
+            hashed.update(images.data)
+    write_atomically(hash_file, hashed.hexdigest().encode())
+    return DecodedPictures(path, hashed.hexdigest(), shape, offset)

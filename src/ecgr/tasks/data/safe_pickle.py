@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.errors import DataError, EcgrError, IntegrityError
-from ecgr.tasks.data.reading import Source
+from ecgr.tasks.data.files import Source
 
 MOST_BYTES = 512 << 20  # the largest official file, CIFAR-100's training images, has 155 MB
 

@@ -1,23 +1,89 @@
-"""Texts with speakers: each speaker a client, the next character or word to be predicted."""
+"""Texts with speakers: each speaker a client, the next character or word to be predicted.
 
+A paragraph that begins with a line ``NAME:`` is spoken by NAME; one without such a line goes on with the same speaker.
+"""
+
+import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal
 
 import numpy as np
+from numpy.typing import NDArray
 from pydantic import Field
 
 from ecgr.component import Count, component
 from ecgr.errors import DataError
-from ecgr.tasks.data.dataset import Dataset
-from ecgr.tasks.data.image_folder import Share
-from ecgr.tasks.data.locate import own_path
-from ecgr.tasks.data.official import Report
-from ecgr.tasks.data.speakers import UNKNOWN, Tokens, encode, most_frequent, speeches, windows, words
+from ecgr.tasks.data.dataset import Dataset, Share
+from ecgr.tasks.data.files import find_folder, member, own_path
+from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, with_report
 from ecgr.tasks.data.tables import decode, read_bytes
 from ecgr.tasks.data.targets import DEFAULTS
 from ecgr.tasks.samples import Samples
+
+Tokens = NDArray[np.int32]
+
+NAME = re.compile(r"([^\s:][^:\n]{0,79}):[ \t]*\n")
+WORD = re.compile(r"\w+(?:['\u2019]\w+)*|[^\w\s]|\n")
+UNKNOWN = "<unknown>"
+
+
+def speeches(text: str) -> dict[str, str]:
+    """All that each speaker says, in the order of the text; what comes before the first name is nobody's.
+
+    >>> speeches("A:\\nHello.\\n\\nB:\\nThus:\\nyes.\\n\\nA:\\nBye.\\n")
+    {'A': 'Hello.\\nBye.\\n', 'B': 'Thus:\\nyes.\\n'}
+    """
+    said: dict[str, list[str]] = {}
+    speaker = None
+    for paragraph in re.split(r"\n[ \t]*\n\s*", text.replace("\r\n", "\n").strip() + "\n"):
+        found = NAME.match(paragraph + "\n")
+        if found:
+            speaker = found[1].strip()
+        if speaker is not None:
+            said.setdefault(speaker, []).append((paragraph + "\n")[found.end() if found else 0 :].rstrip("\n") + "\n")
+    return {name: "".join(parts) for name, parts in said.items()}
+
+
+def words(text: str) -> list[str]:
+    """Words in lower case, and each mark and end of line by itself.
+
+    >>> words("Is't so?\\nAy!")
+    ["is't", 'so', '?', '\\n', 'ay', '!']
+    """
+    return WORD.findall(text.lower())
+
+
+def most_frequent(texts: Iterable[Sequence[str]], most: int) -> tuple[str, ...]:
+    """The ``most`` tokens that occur most often, in their own order.
+
+    >>> most_frequent(["abba", "cab"], 2)
+    ('a', 'b')
+    """
+    counts = Counter(token for text in texts for token in text)
+    return tuple(sorted(sorted(counts, key=lambda token: (-counts[token], token))[:most]))
+
+
+def encode(tokens: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
+    """Tokens by number; one that has none gets that of `UNKNOWN`."""
+    other = numbers.get(UNKNOWN, 0)
+    return np.array([numbers.get(token, other) for token in tokens], dtype=np.int32)
+
+
+def windows(tokens: Tokens, length: int, stride: int) -> tuple[Tokens, NDArray[np.int64]]:
+    """Every ``stride``-th window of ``length`` tokens, and the token after each.
+
+    >>> inputs, following = windows(np.arange(6, dtype=np.int32), 3, 2)
+    >>> inputs.tolist(), following.tolist()
+    ([[0, 1, 2], [2, 3, 4]], [3, 5])
+    """
+    if len(tokens) <= length:
+        return np.empty((0, length), dtype=np.int32), np.empty(0, dtype=np.int64)
+    seen = np.lib.stride_tricks.sliding_window_view(tokens, length + 1)[::stride]
+    return np.ascontiguousarray(seen[:, :-1]), seen[:, -1].astype(np.int64)
+
 
 WindowLength = Annotated[int, Field(ge=1, le=4096)]
 Vocabulary = Annotated[int, Field(ge=2, le=100_000)]
@@ -42,7 +108,6 @@ class Text:
     test_share: Share = 0.2
 
     def folder(self) -> Path:
-        """The file."""
         return own_path("text", self.root, "a text file in which a line NAME: says who speaks next", "a file")
 
     def file(self) -> Path:
@@ -50,7 +115,6 @@ class Text:
         return self.folder()
 
     def load(self) -> Dataset:
-        """Read the file, cut it up by speaker, and each speaker's text into windows."""
         path = self.file()
         content = read_bytes(path)
         said = {name: UNITS[self.unit](speech) for name, speech in speeches(decode(path, content)).items()}
@@ -80,7 +144,6 @@ class Text:
         )
 
     def assess(self) -> Report:
-        """Read and cut up the whole text."""
         dataset = self.load()
         return Report("text", "whole", ("whole: every line could be read", *dataset.notes), dataset.counts)
 
@@ -105,3 +168,23 @@ class Text:
         return Samples(
             np.concatenate(inputs), np.concatenate(targets), np.repeat(list(cut), [len(each) for each in targets])
         )
+
+
+OFFICIAL_SET = OFFICIAL["shakespeare"]
+
+
+@component
+class Shakespeare(KnownSet, Text):
+    """Tiny Shakespeare (Karpathy's char-rnn), 1.1 MB of plays: the next character or word; one speaker a client."""
+
+    minimum: Count = 5000
+
+    def folder(self) -> Path:
+        return find_folder("shakespeare", (OFFICIAL_SET.folder,), self.root)
+
+    def file(self) -> Path:
+        """``input.txt``."""
+        return member("shakespeare", self.folder(), *OFFICIAL_SET.content)
+
+    def read(self) -> tuple[Dataset, Report]:
+        return with_report("shakespeare", Text.load(self))

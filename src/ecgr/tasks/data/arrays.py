@@ -1,11 +1,17 @@
-"""Arrays in files: ``inputs``, ``targets`` and, where samples have clients, ``clients``; .npz or .safetensors.
+"""Arrays of one's own: in files, or loaded by a site's Python file.
 
-Nothing is unpickled: an array of objects is refused.
+A file holds ``inputs``, ``targets`` and, where samples have clients, ``clients``; .npz or .safetensors. Nothing is
+unpickled: an array of objects is refused. A site of a federation names its Python file by ``$ECGR_TASK`` on its own
+machine, never by a config: it is the site's to run. Its function ``load`` returns training and test samples, each as
+(inputs, targets); nothing of them leaves the site.
 """
 
+import os
+import runpy
 import zipfile
 import zlib
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
 from typing import Any
@@ -13,16 +19,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ecgr.component import component
-from ecgr.errors import DataError
-from ecgr.tasks.data.csv_files import SplitSeed
-from ecgr.tasks.data.dataset import Dataset
-from ecgr.tasks.data.image_folder import Share
-from ecgr.tasks.data.locate import own_path
+from ecgr.component import Count, component
+from ecgr.errors import ConfigError, DataError, EcgrError
+from ecgr.tasks.data.dataset import Dataset, Share, SplitSeed, check_labels, holdout
+from ecgr.tasks.data.files import own_path
 from ecgr.tasks.data.official import Report
-from ecgr.tasks.data.preparation import holdout
 from ecgr.tasks.data.targets import Kind, array_targets
-from ecgr.tasks.samples import Samples, map_arrays
+from ecgr.tasks.samples import Samples, as_array, check_samples, map_arrays
 
 Array = NDArray[Any]
 MOST_BYTES = 16 << 30
@@ -43,18 +46,15 @@ class Arrays:
     split_seed: SplitSeed = 0
 
     def folder(self) -> Path:
-        """The file, or the folder of the two files."""
         return own_path("arrays", self.root, "a .npz or .safetensors file, or a folder with train and test")
 
     def load(self) -> Dataset:
-        """Read and check the arrays, and split them where they are not split."""
         path = self.folder()
         files = [_half_file(path, half) for half in ("train", "test")] if path.is_dir() else [path]
         train, test = self._halves(path, [read_arrays(file) for file in files])
         return array_dataset(str(path), train, test, self.kind, {file.name: _sha256(file) for file in files})
 
     def assess(self) -> Report:
-        """Read all arrays."""
         return Report("arrays", "whole", ("whole: every array could be read",), self.load().counts)
 
     def _halves(self, path: Path, found: list[dict[str, Array]]) -> tuple[Samples, Samples]:
@@ -223,3 +223,69 @@ def _pixel_scale(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[fl
 def _sha256(path: Path) -> str:
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
+
+
+VARIABLE = "ECGR_TASK"
+
+
+@component
+class Site:
+    """The samples of this site alone, loaded by the Python file that $ECGR_TASK names: for federations."""
+
+    kind: Kind = "auto"
+    classes: Count | None = None  # where a site may lack some of them
+
+    def folder(self) -> Path:
+        return task_file()
+
+    def assess(self) -> Report:
+        return Report("site", "whole", ("whole: the site's file loads",), self.load().counts)
+
+    def load(self) -> Dataset:
+        path = task_file()
+        train, test = (_samples(path, half, given) for half, given in zip(("train", "test"), _run(path), strict=True))
+        dataset = array_dataset(path.name, train, test, self.kind, files={})
+        if self.classes is None:
+            return dataset
+        for where, samples in (("train", dataset.train), ("test", dataset.test)):
+            check_labels(f"{path.name}: {where}", samples.targets, self.classes)
+        names = tuple(map(str, range(self.classes)))
+        return replace(dataset, shape={**dataset.shape, "classes": self.classes}, classes=names)
+
+
+def task_file() -> Path:
+    """The site's file."""
+    given = os.environ.get(VARIABLE)
+    if not given:
+        raise ConfigError(f"${VARIABLE}: not set; it names the Python file that loads this site's samples")
+    path = Path(given).expanduser()
+    if not path.is_file():
+        raise ConfigError(f"${VARIABLE}: {path} is not a file; give the Python file that loads this site's samples")
+    return path
+
+
+def _run(path: Path) -> tuple[Any, Any]:
+    try:
+        found = runpy.run_path(str(path), run_name="ecgr_site")
+        load = found.get("load")
+        if not callable(load):
+            raise DataError(f"{path}: has no function `load`; it returns (inputs, targets) twice: to train and to test")
+        halves = load()
+    except EcgrError:
+        raise
+    except Exception as error:
+        line = (str(error).splitlines() or [""])[0]
+        raise DataError(f"{path}: cannot load the samples ({type(error).__name__}: {line})") from error
+    if not isinstance(halves, tuple | list) or len(halves) != 2:
+        raise DataError(f"{path}: load gives {type(halves).__name__}; give training samples and test samples")
+    return halves[0], halves[1]
+
+
+def _samples(path: Path, half: str, given: Any) -> Samples:
+    where = f"{path.name}: {half}"
+    if not isinstance(given, Samples):
+        if not isinstance(given, tuple | list) or len(given) != 2:
+            raise DataError(f"{where}: {type(given).__name__} does not fit; give (inputs, targets)")
+        given = Samples(*given)
+    check_samples(where, given)
+    return Samples(map_arrays(np.asarray, given.inputs), as_array(given.targets))
