@@ -109,6 +109,21 @@ def test_a_damaged_state_sends_the_run_back_one_checkpoint(tmp_path: Path, damag
     assert same_bits(restored.snapshot.clients[0]["control"], state(1.0)["control"])
 
 
+@pytest.mark.parametrize("client", range(3))
+def test_the_file_of_every_client_is_checked_though_their_states_are_equal(tmp_path: Path, client: int) -> None:
+    directory = tmp_path / "c"
+    states = StatesOnDisk(directory / CLIENTS)
+    for rounds in (1, 2):
+        states = states.updated(rounds, {each: state(float(rounds)) for each in range(3)})
+        save_checkpoint(directory, snapshot(rounds, states), POSITION)
+    (directory / CLIENTS / f"client-000000{client}.round-0000002.safetensors").write_bytes(b"damaged")
+    restored = load_checkpoint(directory)
+    assert restored is not None
+    assert restored.snapshot.rounds == 1
+    assert f"client-000000{client}.round-0000002" in restored.damaged[0]
+    assert [float(restored.snapshot.clients[each]["control"][0]) for each in range(3)] == [1.0] * 3
+
+
 def test_a_state_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> None:
     (tmp_path / "s").write_text("a file where a directory has to be")
     with pytest.raises(EnvironmentFault, match=r"cannot write .*client-0000001"):

@@ -62,7 +62,7 @@ def load_checkpoint(directory: Path) -> Restored | None:
     """The newest whole generation; None if there never was one; `IntegrityError` if all are damaged."""
     damaged: list[str] = []
     whole: list[tuple[Snapshot, Position]] = []
-    known: set[Entry] = set()
+    known: set[tuple[int, Entry]] = set()
     for rounds in _generations(directory):
         try:
             whole.append(_load(directory, rounds, known))
@@ -78,7 +78,7 @@ def load_checkpoint(directory: Path) -> Restored | None:
     return None
 
 
-def _load(directory: Path, rounds: int, known: set[Entry]) -> tuple[Snapshot, Position]:
+def _load(directory: Path, rounds: int, known: set[tuple[int, Entry]]) -> tuple[Snapshot, Position]:
     tensor_path, manifest_path = _paths(directory, rounds)
     try:
         digest, _, body = manifest_path.read_bytes().partition(b"\n")

@@ -86,15 +86,15 @@ class StatesOnDisk(ClientStates):
             path.unlink(missing_ok=True)
         self._pending.replaced[:] = [entry for entry in self._pending.replaced if entry[0] > oldest]
 
-    def damaged(self, known: set[Entry]) -> str | None:
-        """The first file that is missing or altered, or None; ``known`` collects the entries that are whole."""
+    def damaged(self, known: set[tuple[int, Entry]]) -> str | None:
+        """The first file that is missing or altered, or None; ``known`` collects those that are whole, by client."""
         for client, entry in self.entries.items():
-            if entry not in known:
+            if (client, entry) not in known:
                 try:
                     self._read(client)
                 except IntegrityError as error:
                     return str(error)
-                known.add(entry)
+                known.add((client, entry))
         return None
 
     def sweep(self, others: Iterable["StatesOnDisk"]) -> None:
