@@ -134,6 +134,9 @@ def test_a_method_that_diverges_is_an_answer_and_the_others_are_judged_without_i
     assert (row["seeds"], row["last5"], row["best"]) == (2, None, None)
     for again in (out, out / "summaries.json"):
         assert ecgr.compare(again).to_json() == answer.to_json()
+    before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
+    ecgr.compare("quickstart", methods=methods, seeds=2, settings=settings, engine="serial", out=out)
+    assert before == {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}, "a failure is final"
     states = {run.record.diverged is None: run.state for run in answer.runs}
     assert states == {True: "finished", False: "diverged"}
 
@@ -185,10 +188,18 @@ def test_scores_without_bound_are_a_divergence(tmp_path: Path) -> None:
 def test_a_baseline_that_diverges_is_one_line_with_the_reason(tmp_path: Path) -> None:
     """Such a learning rate gives updates that are not finite, in the first round of each run."""
     settings = {"partition.clients": 2, "data.fraction": 0.1, "federation.rounds": 3, "optimizer.lr": 1e30}
-    with pytest.raises(QuorumLost) as caught:
-        ecgr.compare("quickstart", seeds=2, settings=settings, engine="serial", out=tmp_path / "out")
-    line = r"compare: the baseline diverged with seed 0, 1, .*\(fedavg-none-\S+: round 1: none of 2 client updates .*"
-    assert re.fullmatch(line, str(caught.value))
+    out, began = tmp_path / "out", []
+    for _ in range(2):
+        with pytest.raises(QuorumLost) as caught:
+            ecgr.compare("quickstart", seeds=2, settings=settings, engine="serial", out=out)
+        line = (
+            r"compare: the baseline diverged with seed 0 at optimizer\.lr = 1e\+30, .*--set optimizer\.lr=1e\+29,"
+            r" .*--tune optimizer\.lr=1e\+28,\S+ \(fedavg-none-\S+: round 1: none of 2 client updates .*"
+        )
+        assert re.fullmatch(line, str(caught.value))
+        began.append([(path.parent.name, path.stat().st_mtime_ns) for path in out.rglob("run.json")])
+    assert len(began[0]) == 1, "no run is begun after the first baseline diverged"
+    assert began[0] == began[1], "and none is made again"
 
 
 def test_what_is_wrong_with_the_problem_itself_is_one_line_and_not_about_runs(tmp_path: Path) -> None:

@@ -140,8 +140,10 @@ def run_comparison(planned: Plan, make: Make, *, length: bool, warn: Warn, brief
     if planned.grid:
         planned = tune_arms(planned, make, warn)
     runs = planned.runs
-    make(runs, tolerated=(QuorumLost.exit_code,))  # a method that diverges is an answer, too
-    _refuse_diverged(planned.baseline_runs)
+    baselines = planned.baseline_runs
+    # A method that diverges is an answer, too; without a baseline there is none.
+    make(runs, tolerated=(QuorumLost.exit_code,), needed={run.name for run in baselines})
+    _refuse_diverged(baselines)
     material = Material(find_runs(run.directory for run in runs), directory=planned.directory)
     design = replace(planned.design, runs=tuple(run.name for run in runs))
     answer = conclude(material, design)
@@ -256,10 +258,13 @@ def _choice(planned: Plan, arm: Arm) -> Choice:
 def _refuse_diverged(baselines: Sequence[Planned]) -> None:
     """With a baseline that has no end there is nothing to compare with."""
     if lost := [run for run in baselines if not run.finished]:
-        seeds = ", ".join(str(run.experiment.run.seed) for run in lost)
+        first = next((run for run in lost if run.diverged is not None), lost[0])
+        lr = first.experiment.optimizer.lr
+        rates = ",".join(f"{lr / factor:g}" for factor in (100, 30, 10))
         raise QuorumLost(
-            f"compare: the baseline diverged with seed {seeds}, so there is nothing to compare with; choose another"
-            f" learning rate or --baseline ({lost[0].name}: {RunRecord(lost[0].directory).diverged})"
+            f"compare: the baseline diverged with seed {first.experiment.run.seed} at optimizer.lr = {lr:g}, and the"
+            f" others were not run any further: there is nothing to compare with; try --set optimizer.lr={lr / 10:g},"
+            f" or find a rate with --tune optimizer.lr={rates} ({first.name}: {first.diverged})"
         )
 
 

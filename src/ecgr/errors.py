@@ -9,6 +9,7 @@
     ├── IntegrityError     4  a file that was altered, or input that would be unsafe to read
     ├── EnvironmentFault   5  disk, lock, port, worker process: the machine, not the experiment
     └── QuorumLost         6  no usable update is left to aggregate
+        └── Diverged       6  nor would be, if it were tried again
 
 The message is one line per problem: what, where, what is allowed, what to do.
 """
@@ -68,6 +69,10 @@ class QuorumLost(EcgrError):
     """No usable client update is left to aggregate."""
 
     exit_code = 6
+
+
+class Diverged(QuorumLost):
+    """Training diverged: the same run would end so again."""
 
 
 def with_code(exit_code: int, *lines: str) -> EcgrError:

@@ -123,6 +123,17 @@ def test_resume_of_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "run" / "rounds.jsonl").stat().st_mtime_ns == stamp
 
 
+def test_a_run_that_diverged_is_not_trained_again(tmp_path: Path) -> None:
+    options = ["--set", "optimizer.lr=1e30", "--set", "federation.rounds=3", "--out", tmp_path / "run"]
+    first = ecgr("run", "quickstart", *options)
+    before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir() if path.is_file()}
+    again = ecgr("run", "quickstart", *options, "--resume")
+    assert (first.returncode, again.returncode) == (6, 6)
+    assert "diverged, and would again: round 1: none of" in again.stderr
+    after = {path: path.stat().st_mtime_ns for path in before}
+    assert {path.name for path in before if before[path] != after[path]} <= {".lock"}
+
+
 def test_resume_notices_an_altered_record(tmp_path: Path) -> None:
     small(tmp_path / "run")
     (tmp_path / "run" / "model.safetensors").unlink()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from ecgr.config.dealing import natural_note
 from ecgr.config.experiment import Experiment, changes_of, load
-from ecgr.errors import ConfigError, QuorumLost
+from ecgr.errors import ConfigError, Diverged
 from ecgr.files import write_atomically
 from ecgr.runs.manifest import differences, identity_of, manifest_of
 from ecgr.runs.place import acquire, locked, refuse_foreign
@@ -107,8 +107,9 @@ def run(
             return play_into(play_on)
         with open_engine() as chosen:  # one that cannot be opened leaves no run behind
             return play_into(partial(simulate, problem, chosen))
-    except QuorumLost as error:
-        write_atomically(directory / DIVERGED, to_json({"reason": "; ".join(str(error).splitlines())}))
+    except Diverged as error:
+        if RunRecord(directory).diverged is None:
+            write_atomically(directory / DIVERGED, to_json({"reason": "; ".join(str(error).splitlines())}))
         raise
 
 
@@ -161,7 +162,6 @@ def _play(
         snapshot, position = restored.snapshot, restored.position
         for line in restored.damaged:
             warn(f"note: passed over a damaged checkpoint: {line}")
-    (directory / DIVERGED).unlink(missing_ok=True)
     writer.rewind(position, snapshot.rounds)
     for row in RunRecord(directory).rounds:
         watch(row)
@@ -180,7 +180,7 @@ def _play(
 
 
 def _finished(directory: Path, problem: "Problem", data: "Provenance") -> bool:
-    """Whether the run is finished; refuses to go on with one whose config, data or version differ.
+    """Whether the run is finished; refuses to go on with one whose config, data or version differ, or that diverged.
 
     More rounds are no other run: it is then not finished any more, and goes on.
     """
@@ -194,6 +194,8 @@ def _finished(directory: Path, problem: "Problem", data: "Provenance") -> bool:
         manifest = {**manifest, "config": {**record.config, "federation": federation}, "key": problem.experiment.key()}
     if other := differences({key: manifest.get(key) for key in identity}, identity):
         raise ConfigError(*(f"--resume: {directory} was run with another {line}" for line in other))
+    if record.diverged is not None:
+        raise Diverged(f"{directory} diverged, and would again: {record.diverged}")
     if rounds > before:
         (directory / "model.safetensors").unlink(missing_ok=True)  # first: what is not finished must not look it
         RunWriter(directory).begin(manifest)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ecgr.config.choices import override
 from ecgr.config.experiment import Experiment, read
-from ecgr.errors import ConfigError, DataError, EcgrError, with_code
+from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
 from ecgr.runs.place import refuse_unusable
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 CHECKPOINTS_APART = 5.0
 """Seconds: the most that a crash costs a run of many; writing one after each of its short rounds would cost more."""
+
+
+FIRST = 10**9
+"""More rounds than any run has."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,11 @@ class Planned:
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
         return RunRecord.is_run(self.directory) and RunRecord(self.directory).finished
+
+    @property
+    def diverged(self) -> str | None:
+        """Why it ended early, if it did: it would again."""
+        return RunRecord(self.directory).diverged
 
     @property
     def rounds_done(self) -> int:
@@ -77,6 +86,7 @@ class Failure:
     name: str
     reason: str
     exit_code: int
+    final: bool = False
 
     @property
     def hopeless(self) -> bool:
@@ -117,11 +127,13 @@ class RunJob:
 
     planned: Planned
     device: str = "cpu"
+    needed: bool = False
 
     @property
     def cost(self) -> int:
-        """Rounds left: long runs start first."""
-        return self.planned.experiment.federation.rounds - self.planned.rounds_done
+        """Rounds left: long runs start first, after those that the others need."""
+        left = self.planned.experiment.federation.rounds - self.planned.rounds_done
+        return left + (FIRST if self.needed else 0)
 
     def run(self, workspace: Tasks, watch: "Watch | None" = None, apart: float = CHECKPOINTS_APART) -> Failure | None:
         """Run or resume it; a known error is an answer, not an exception."""
@@ -129,7 +141,8 @@ class RunJob:
         try:
             run(experiment, self.planned.directory, device=self.device, resume=True, apart=apart, watch=watch)
         except EcgrError as error:
-            return Failure(self.planned.name, "; ".join(str(error).splitlines()), error.exit_code)
+            reason = "; ".join(str(error).splitlines())
+            return Failure(self.planned.name, reason, error.exit_code, isinstance(error, Diverged))
         return None
 
 
@@ -152,16 +165,23 @@ def run_all(
     device: str = "cpu",
     progress: Progress | None = None,
     tolerated: Container[int] = (),
+    needed: Container[str] = (),
 ) -> None:
-    """Make the runs that are left; one error with a line for each reason to fail, ``tolerated`` exit codes apart."""
+    """Make the runs that are left; one error with a line for each reason to fail, ``tolerated`` exit codes apart.
+
+    Runs whose names are ``needed`` are made first; when one of them diverges, the others are not begun.
+    """
     with progress(plans) if progress else nullcontext() as listener:
-        found = execute(plans, workers=workers, engine=engine, device=device, listener=listener)
+        found = execute(plans, workers=workers, engine=engine, device=device, listener=listener, needed=needed)
     failures = [failure for failure in found if failure.exit_code not in tolerated]
     if failures:
         if len(failures) == len(plans) and failures[0].hopeless and len(_by_reason(failures)) == 1:
             raise with_code(failures[0].exit_code, failures[0].reason)
         lines = [f"{_some(names)} failed: {reason}" for reason, names in _by_reason(failures).items()]
-        lines.append(f"{len(failures)} of {len(plans)} runs failed; the same command tries them again")
+        again = [failure for failure in failures if not failure.final]
+        tried = f"the same command tries {'them' if again == failures else 'the others'} again" if again else ""
+        final = "" if again == failures else "those that diverged would again"
+        lines.append("; ".join(filter(None, [f"{len(failures)} of {len(plans)} runs failed", final, tried])))
         raise with_code(failures[0].exit_code, *lines)
 
 
@@ -172,24 +192,32 @@ def execute(
     engine: "str | Cluster | None" = None,
     device: str = "cpu",
     listener: Listener | None = None,
+    needed: Container[str] = (),
 ) -> list[Failure]:
-    """Do what is left of ``plans`` over ``workers`` processes; the failures, in order."""
+    """Do what is left of ``plans`` over ``workers`` processes; the failures, those of earlier commands first."""
     count = worker_count(workers)
-    left = [planned for planned in plans if not planned.finished]
+    failures = [
+        Failure(planned.name, reason, Diverged.exit_code, final=True)
+        for planned in plans
+        if (reason := planned.diverged) is not None
+    ]
+    if any(failure.name in needed for failure in failures):
+        return failures
+    left = [planned for planned in plans if not planned.finished and planned.diverged is None]
+    left.sort(key=lambda planned: planned.name not in needed)
     for around in dict.fromkeys(planned.directory.parents[1] for planned in left):
         refuse_unusable(around)
         _refuse_run(around)
     if not left:
-        return []
+        return failures
     check_ready(left, engine=engine, device=device)
     from ecgr.runs.away import seen_by_others  # loads torch
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.engines.pool import Lost  # loads torch
     from ecgr.simulation.portable import Parcel  # loads torch
 
-    failures = []
     tasks, kind = Tasks.of(left), engine_kind(engine or "pool", count)
-    own = [RunJob(tasks.left_behind(planned), device) for planned in left]
+    own = [RunJob(tasks.left_behind(planned), device, planned.name in needed) for planned in left]
     open_tasks = Parcel.of("task", tasks).open if kind.elsewhere else lambda: tasks
     asked = asked_workers(workers, kind.beyond)
 
@@ -202,12 +230,13 @@ def execute(
         kind.open(open_tasks, None if asked is None else min(asked, len(left))) as chosen,
     ):
         for planned, answer in zip(left, chosen.map(jobs, begun), strict=True):
-            if isinstance(answer, Lost):
-                failures.append(Failure(planned.name, answer.reason, exit_code=5))
-            elif answer is not None:
-                failures.append(answer)
+            failure = Failure(planned.name, answer.reason, exit_code=5) if isinstance(answer, Lost) else answer
             if listener is not None:
                 listener.ended(planned)
+            if failure is not None:
+                failures.append(failure)
+                if failure.final and planned.name in needed:
+                    break
     return failures
 
 

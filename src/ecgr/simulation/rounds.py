@@ -16,7 +16,7 @@ from torch import Tensor
 from ecgr.algorithms import Population
 from ecgr.component import State
 from ecgr.core.vectors import merge_buffers, read_buffers
-from ecgr.errors import DataError, EnvironmentFault, QuorumLost
+from ecgr.errors import DataError, Diverged, EnvironmentFault, QuorumLost
 from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
@@ -119,8 +119,9 @@ def conclude(
     experiment, used = problem.experiment, replies.used
     if not used:
         client, reason = replies.rejected[0]
-        advice = "; a smaller optimizer.lr often helps" if "nonfinite" in reason else ""
-        raise QuorumLost(
+        diverged = all("nonfinite" in why for _, why in replies.rejected)
+        advice = "; a smaller optimizer.lr often helps" if diverged else ""
+        raise (Diverged if diverged else QuorumLost)(
             f"round {snapshot.rounds + 1}: none of {len(jobs)} client updates can be used"
             f" (client {client}: {reason}){advice}"
         )
@@ -128,7 +129,7 @@ def conclude(
         params, server = _aggregate(problem, snapshot, used)
         buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
     if not all(torch.isfinite(tensor).all() for tensor in (params, *server.values())):
-        raise QuorumLost(
+        raise Diverged(
             f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
         )
     states = snapshot.clients.updated(snapshot.rounds + 1, replies.states)
@@ -181,7 +182,7 @@ def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation
             line = f"round {snapshot.rounds}: the metric {name} is {value} on the test samples"
             if np.isfinite(evaluation.loss):
                 raise DataError(f"{line}, though the loss is finite: it is not defined for them")
-            raise QuorumLost(
+            raise Diverged(
                 f"{line}, and the loss is not finite either: training diverged; a smaller optimizer.lr often helps"
             )
     return evaluation
