@@ -124,7 +124,7 @@ def test_resume_of_a_finished_run_changes_nothing(tmp_path: Path) -> None:
 
 
 def test_a_run_that_diverged_is_not_trained_again(tmp_path: Path) -> None:
-    options = ["--set", "optimizer.lr=1e30", "--set", "federation.rounds=3", "--out", tmp_path / "run"]
+    options = ["--set", "optimizer.lr=1e30", "--set", "federation.rounds=3", "--out", str(tmp_path / "run")]
     first = ecgr("run", "quickstart", *options)
     before = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").iterdir() if path.is_file()}
     again = ecgr("run", "quickstart", *options, "--resume")
