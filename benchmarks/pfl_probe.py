@@ -30,7 +30,7 @@ from torch.nn.functional import cross_entropy
 
 from benchmarks.problems import problem
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.evaluation import SHARD
+from ecgr.simulation.evaluate import SHARD
 from ecgr.simulation.rounds import play_round, start
 from ecgr.tasks.models import lenet
 

@@ -18,7 +18,7 @@ from ecgr.config.experiment import load
 from ecgr.runs.checkpoint import save_checkpoint
 from ecgr.runs.record import Position
 from ecgr.simulation.engines import one_thread
-from ecgr.simulation.evaluation import SHARD, shards
+from ecgr.simulation.evaluate import SHARD, shards
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Replies, conclude, round_jobs, start
 from ecgr.simulation.workspace import Workspace

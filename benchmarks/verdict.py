@@ -32,7 +32,7 @@ from ecgr.config.experiment import Experiment
 from ecgr.runs import runner
 from ecgr.runs.record import RunRecord
 from ecgr.simulation import client
-from ecgr.simulation.evaluation import EvaluationJob
+from ecgr.simulation.evaluate import EvaluationJob
 
 ROUNDS = 5
 DEMO = "ecgr demo"

@@ -21,7 +21,7 @@ from ecgr.config.experiment import load
 from ecgr.config.objects import complete
 from ecgr.core.geometry import Geometry, Regulation
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.portable import pack, unpack
+from ecgr.simulation.pickling import pack, unpack
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Snapshot, play_round, start
 from ecgr.tasks.task import Task

@@ -13,8 +13,7 @@ import torch
 from ecgr.errors import EnvironmentFault, IntegrityError
 from ecgr.runs.checkpoint import Restored, load_checkpoint, save_checkpoint
 from ecgr.runs.record import Position
-from ecgr.simulation.rounds import Snapshot
-from ecgr.simulation.states import StatesInMemory
+from ecgr.simulation.rounds import Snapshot, StatesInMemory
 
 POSITION = Position(0, "")
 

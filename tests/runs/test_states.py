@@ -12,8 +12,7 @@ from ecgr.errors import EnvironmentFault, IntegrityError
 from ecgr.runs.checkpoint import CLIENTS, load_checkpoint, save_checkpoint
 from ecgr.runs.record import Position
 from ecgr.runs.states import StatesOnDisk
-from ecgr.simulation.rounds import Snapshot
-from ecgr.simulation.states import StatesInMemory
+from ecgr.simulation.rounds import Snapshot, StatesInMemory
 from support.problems import same_bits
 
 POSITION = Position(0, "")

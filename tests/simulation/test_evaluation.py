@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 import torch
 
-from ecgr.simulation import evaluation
+from ecgr.simulation import evaluate as evaluation
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.evaluation import Score, shards, summarise
+from ecgr.simulation.evaluate import Score, shards, summarise
 from ecgr.simulation.rounds import evaluate, start
 from support.problems import blobs, dataset, flat, offer, one_pixel, problem, small_net, two_parameters
 

@@ -8,8 +8,8 @@ import torch
 
 import ecgr
 from ecgr.config.experiment import load
-from ecgr.simulation.evaluation import EvaluationJob
-from ecgr.simulation.portable import common_parts, pack, unpack
+from ecgr.simulation.evaluate import EvaluationJob
+from ecgr.simulation.pickling import common_parts, pack, unpack
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.workspace import Portable
 from support.jobs import Square

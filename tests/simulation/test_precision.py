@@ -17,9 +17,8 @@ from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.simulation.client import train
 from ecgr.simulation.engines import SerialEngine, open_engine
-from ecgr.simulation.precision import PRECISIONS
 from ecgr.simulation.rounds import evaluate, play_round, round_jobs, start
-from ecgr.simulation.workspace import Problem, Workspace
+from ecgr.simulation.workspace import PRECISIONS, Problem, Workspace
 from support.problems import blobs, offer, problem, same_bits, small_net
 
 

@@ -16,8 +16,7 @@ from support.jobs import Dies, Fails, Log, Square, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
-from ecgr.simulation.engines.ray import Cluster, RayPool, Rest  # noqa: E402
-from ecgr.simulation.engines.ray.cluster import VERSIONS, check_versions, room  # noqa: E402
+from ecgr.simulation.engines.ray import VERSIONS, Cluster, RayPool, Rest, check_versions, room  # noqa: E402  # noqa: E402
 
 SMALL = Cluster(cpus=0.1)  # so that the pools of a test find room beside each other
 

@@ -14,13 +14,11 @@ from torch import Tensor, nn
 from ecgr.algorithms import ALGORITHMS, Population
 from ecgr.core.vectors import ParamSpec
 from ecgr.errors import EnvironmentFault, QuorumLost
-from ecgr.simulation.batches import batch_sizes, epoch_batches
-from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
+from ecgr.simulation.client import ClientJob, ClientResult, batch_sizes, epoch_batches, nonfinite
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import Lost
-from ecgr.simulation.feed import safe_in_channels_last
 from ecgr.simulation.rounds import final_state, learning_rate, participants, play_round, simulate, start
-from ecgr.simulation.workspace import Problem, Workspace
+from ecgr.simulation.workspace import Problem, Workspace, safe_in_channels_last
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.models import cnn
 from ecgr.tasks.partition import Partition

@@ -10,7 +10,7 @@ from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
 from ecgr.errors import ConfigError, DataError, EcgrError
-from ecgr.simulation.arrays import Held, MappedFile
+from ecgr.simulation.workspace import Held, MappedFile
 from ecgr.tasks.data.dataset import strata
 from ecgr.tasks.losses import BCE, LOSSES, CallableLoss, as_loss, total
 from ecgr.tasks.partition import Dirichlet

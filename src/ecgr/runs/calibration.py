@@ -12,7 +12,7 @@ from statistics import median
 
 from ecgr.config.experiment import Experiment
 from ecgr.simulation.engines import one_thread
-from ecgr.simulation.evaluation import shards
+from ecgr.simulation.evaluate import shards
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Problem, Workspace

@@ -19,8 +19,7 @@ from ecgr.errors import IntegrityError
 from ecgr.files import flush, write_atomically
 from ecgr.runs.record import Position, to_json
 from ecgr.runs.states import Entry, StatesOnDisk
-from ecgr.simulation.rounds import Snapshot
-from ecgr.simulation.states import StatesInMemory
+from ecgr.simulation.rounds import Snapshot, StatesInMemory
 
 GENERATIONS = 2
 CLIENTS = "clients"

@@ -17,7 +17,7 @@ from safetensors.torch import load, save
 from ecgr.component import State
 from ecgr.errors import EnvironmentFault, IntegrityError
 from ecgr.files import flush, write_atomically
-from ecgr.simulation.states import ClientStates
+from ecgr.simulation.rounds import ClientStates
 
 
 class Entry(NamedTuple):

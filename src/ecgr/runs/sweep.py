@@ -214,7 +214,7 @@ def execute(
     from ecgr.runs.away import seen_by_others  # loads torch
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.engines.pool import Lost  # loads torch
-    from ecgr.simulation.portable import Parcel  # loads torch
+    from ecgr.simulation.pickling import Parcel  # loads torch
 
     tasks, kind = Tasks.of(left), engine_kind(engine or "pool", count)
     own = [RunJob(tasks.left_behind(planned), device, planned.name in needed) for planned in left]

@@ -6,7 +6,7 @@ regulator sees the recorded steps afterwards; without a regulator nothing is rec
 
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -14,24 +14,20 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ecgr.algorithms import Contribution, Plan, Trace
+from ecgr.algorithms import Algorithm, Contribution, Plan, Trace
 from ecgr.component import State
 from ecgr.core.geometry import Regulation
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
-from ecgr.core.vectors import read_buffers
+from ecgr.core.vectors import ParamSpec, read_buffers
 from ecgr.errors import NotFiniteWarning
-from ecgr.simulation.arrays import Held
-from ecgr.simulation.batches import epoch_batches, local_steps
-from ecgr.simulation.corrections import gradient_correction, hook_step_term
-from ecgr.simulation.own_code import own_code
-from ecgr.simulation.seeding import seeded
-from ecgr.simulation.workspace import Problem, Workspace
-from ecgr.streams import torch_seed
+from ecgr.simulation.user_code import user_code
+from ecgr.simulation.workspace import Held, Problem, Workspace, seeded
+from ecgr.streams import stream, torch_seed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -73,7 +69,7 @@ class ClientJob:
 
     def run(self, workspace: Workspace) -> tuple[ClientResult, State]:
         """Train this client in ``workspace``."""
-        with own_code(f"round {self.round_index + 1}, client {self.client}"), warnings.catch_warnings():
+        with user_code(f"round {self.round_index + 1}, client {self.client}"), warnings.catch_warnings():
             warnings.simplefilter("ignore", NotFiniteWarning)  # a diverged upload is refused by `nonfinite`, in words
             return train_client(self, workspace)
 
@@ -250,3 +246,86 @@ def _has_finite_sum(values: NDArray[np.floating[Any]]) -> bool:
     """A sum hides neither NaN nor infinity; numpy's, because torch would wake threads that the workers need."""
     with np.errstate(all="ignore"):
         return bool(np.isfinite(values.sum()))
+
+
+# What an algorithm adds to a step
+
+
+def gradient_correction(
+    algorithm: Algorithm, spec: ParamSpec, model: nn.Module, anchor: Tensor, server: State, client: State
+) -> Callable[[], None]:
+    """What to call between backward and step: turns the gradient, then adds the algorithm's term to it."""
+    turns = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
+    adds = algorithm.gradient_term(anchor, anchor, server, client) is not None
+    tensors = spec.tensors(model) if turns or adds else []
+
+    def correct() -> None:
+        if turns:
+            gradient = spec.flatten([torch.zeros_like(t) if t.grad is None else t.grad for t in tensors])
+            for tensor, piece in _pieces(algorithm.direction(gradient, server, client)):
+                tensor.copy_(piece)
+        if adds:
+            for tensor, piece in _pieces(algorithm.gradient_term(spec.flatten(tensors), anchor, server, client)):
+                tensor.add_(piece)
+
+    def _pieces(flat: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+        """The gradients that there are, each with its part of a flat vector."""
+        assert flat is not None, "an algorithm corrects every step of a round, or none"
+        pairs = zip(tensors, spec.views(flat), strict=True)
+        return [(tensor.grad, piece) for tensor, piece in pairs if tensor.grad is not None]
+
+    return correct
+
+
+def hook_step_term(term: Tensor, lr: float, spec: ParamSpec, model: nn.Module, opt: Optimizer) -> None:
+    """Subtract the learning rate times ``term`` after each step, before the recorder looks."""
+    tensors = spec.tensors(model)
+    pieces = list(spec.views((lr * term).to(tensors[0].device)))
+
+    def correct(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        with torch.no_grad():
+            for tensor, piece in zip(tensors, pieces, strict=True):
+                tensor.sub_(piece)
+
+    opt.register_step_post_hook(correct)
+
+
+# Which samples each local step sees
+
+
+def epoch_batches(problem: Problem, client: int, round_index: int) -> Iterator[Tensor]:
+    """The sample indices of every local step; the stream depends on seed, round and client alone."""
+    federation = problem.experiment.federation
+    own = problem.partition.clients[client]
+    rng = stream(problem.experiment.run.seed, "batches", round_index, client)
+    sizes = batch_sizes(len(own), federation.batch_size, federation.last_batch)
+    for _ in range(federation.local_epochs):
+        order = torch.from_numpy(rng.permutation(own))
+        yield from torch.split(order[: sum(sizes)], sizes)
+
+
+def local_steps(problem: Problem, client: int) -> int:
+    """T, the number of steps that a client takes in a round."""
+    federation = problem.experiment.federation
+    samples = len(problem.partition.clients[client])
+    return federation.local_epochs * len(batch_sizes(samples, federation.batch_size, federation.last_batch))
+
+
+def batch_sizes(samples: int, batch_size: int, last_batch: str) -> list[int]:
+    """The sizes of an epoch's batches.
+
+    A last batch of a single sample is a step like any other ("keep"), joins the batch before it ("merge") or is left
+    out ("drop"); longer ones are always steps, and so is the only batch of a client.
+
+    >>> [batch_sizes(9, 4, rule) for rule in ("keep", "merge", "drop")]
+    [[4, 4, 1], [4, 5], [4, 4]]
+    >>> batch_sizes(6, 4, "merge")
+    [4, 2]
+    """
+    whole, rest = divmod(samples, batch_size)
+    sizes = [batch_size] * whole + ([rest] if rest else [])
+    if len(sizes) > 1 and sizes[-1] == 1 and last_batch != "keep":
+        sizes.pop()
+        if last_batch == "merge":
+            sizes[-1] += 1
+    return sizes

@@ -15,11 +15,8 @@ from torch import Tensor, nn
 from ecgr.config.dealing import chosen_share, deal
 from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, DataError, EcgrError
-from ecgr.simulation.arrays import Held
-from ecgr.simulation.batches import batch_sizes
-from ecgr.simulation.feed import Feed
-from ecgr.simulation.seeding import seeded
-from ecgr.simulation.workspace import Problem
+from ecgr.simulation.client import batch_sizes
+from ecgr.simulation.workspace import Feed, Held, Problem, seeded
 from ecgr.streams import stream, torch_seed
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of, softmax_note

@@ -5,6 +5,7 @@ run that goes on from a snapshot computes the same bits as one that never stoppe
 """
 
 import time
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,12 +21,27 @@ from ecgr.errors import DataError, Diverged, EnvironmentFault, QuorumLost
 from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
-from ecgr.simulation.evaluation import Evaluation, shards, summarise
+from ecgr.simulation.evaluate import Evaluation, shards, summarise
 from ecgr.simulation.kept import Kept
-from ecgr.simulation.own_code import own_code
-from ecgr.simulation.states import ClientStates, StatesInMemory
+from ecgr.simulation.user_code import user_code
 from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream
+
+
+class ClientStates(Mapping[int, State]):
+    """The states of the clients that have taken part; a round makes a new set of them and leaves the old one valid."""
+
+    @abstractmethod
+    def updated(self, rounds: int, states: Mapping[int, State]) -> "ClientStates":
+        """All states after round ``rounds``, in which these are new."""
+
+
+class StatesInMemory(dict[int, State], ClientStates):
+    """States in a dict."""
+
+    def updated(self, rounds: int, states: Mapping[int, State]) -> "StatesInMemory":
+        """All states after round ``rounds``, in which these are new."""
+        return StatesInMemory({**self, **states})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -125,7 +141,7 @@ def conclude(
             f"round {snapshot.rounds + 1}: none of {len(jobs)} client updates can be used"
             f" (client {client}: {reason}){advice}"
         )
-    with own_code(f"round {snapshot.rounds + 1}, server"), one_thread():
+    with user_code(f"round {snapshot.rounds + 1}, server"), one_thread():
         params, server = _aggregate(problem, snapshot, used)
         buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
     if not all(torch.isfinite(tensor).all() for tensor in (params, *server.values())):

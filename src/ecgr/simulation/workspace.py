@@ -4,10 +4,13 @@ A `Problem` is the experiment with its data loaded and dealt out, cheap to hand 
 `Workspace` from it.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, fields
 from functools import cached_property
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,12 +19,170 @@ from torch import Tensor, nn
 
 from ecgr.config.experiment import Experiment
 from ecgr.core.vectors import ParamSpec, write_buffers
-from ecgr.simulation.arrays import Held
-from ecgr.simulation.feed import Feed, taken
-from ecgr.simulation.portable import pack, pack_for_workers, unpack
+from ecgr.simulation.pickling import pack, pack_for_workers, unpack
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
 from ecgr.tasks.partition import Partition
+from ecgr.tasks.samples import Samples, map_arrays
+
+WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64}
+"""What torch cannot compute with, by what it can."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedFile:
+    """A memory-mapped array by the place of its bytes."""
+
+    path: Path
+    dtype: str
+    shape: tuple[int, ...]
+    offset: int
+
+    def open(self) -> Tensor:
+        """Map it into this process; copy-on-write, so that the file can never change."""
+        return torch.from_numpy(np.memmap(self.path, self.dtype, mode="c", offset=self.offset, shape=self.shape))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Held:
+    """Samples as tensors or mapped files, in the structure that their inputs have."""
+
+    inputs: Any
+    targets: Tensor
+
+    @classmethod
+    def of(cls, samples: Samples) -> "Held":
+        """Nothing is copied that need not be, but the targets."""
+        return cls(map_arrays(_handle, samples.inputs), torch.from_numpy(_native(samples.targets).copy()))
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def open(self) -> "Held":
+        """The same with every file mapped into this process."""
+        return Held(
+            map_arrays(lambda held: held.open() if isinstance(held, MappedFile) else held, self.inputs), self.targets
+        )
+
+    def share(self) -> None:
+        """Move tensors to shared memory, so that handing them to a process copies nothing."""
+        for tensor in (*_leaves(self.inputs), self.targets):
+            if isinstance(tensor, Tensor):
+                tensor.share_memory_()  # type: ignore[no-untyped-call]
+
+
+def _leaves(inputs: Any) -> list[Any]:
+    if isinstance(inputs, dict):
+        return list(inputs.values())
+    return list(inputs) if isinstance(inputs, tuple) else [inputs]
+
+
+def _handle(array: NDArray[Any]) -> Tensor | MappedFile:
+    if (
+        isinstance(array, np.memmap)
+        and array.filename is not None
+        and array.flags.c_contiguous
+        and array.dtype.isnative
+        and array.dtype.str[1:] not in WIDER
+    ):
+        return MappedFile(Path(array.filename), str(array.dtype), array.shape, array.offset)
+    return torch.from_numpy(np.require(_native(array), requirements=["C", "W"]))
+
+
+def _native(array: NDArray[Any]) -> NDArray[Any]:
+    """In this machine's byte order and a dtype that torch computes with."""
+    wider = WIDER.get(array.dtype.str[1:])
+    return array.astype(wider or array.dtype.newbyteorder("="), copy=False)
+
+
+# From rows to outputs
+
+
+Forward = Callable[..., Any]
+
+
+def in_bf16(model: nn.Module) -> Forward:
+    """The model's forward pass with products in bfloat16; its backward pass follows."""
+    device = next(model.parameters()).device.type
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        with torch.autocast(device, dtype=torch.bfloat16):
+            outputs = model(*args, **kwargs)
+        return outputs.float() if isinstance(outputs, Tensor) and outputs.dtype == torch.bfloat16 else outputs
+
+    return forward
+
+
+PRECISIONS: Mapping[str, Callable[[nn.Module], Forward]] = {"float32": lambda model: model, "bf16": in_bf16}
+"""By name: what makes a model's forward pass of a model."""
+
+SAFE_IN_CHANNELS_LAST = (
+    nn.Sequential, nn.Identity, nn.Conv2d, nn.BatchNorm2d, nn.Linear, nn.ReLU, nn.MaxPool2d, nn.AvgPool2d,
+    nn.AdaptiveMaxPool2d, nn.AdaptiveAvgPool2d, nn.Flatten, nn.Dropout, nn.LogSoftmax,
+)  # fmt: skip
+
+
+class Feed:
+    """Gives a model its inputs.
+
+    Floats come in the model's precision and whole numbers as int64. With ``mean`` and ``std``, inputs are uint8 images,
+    normalised here by ``(x / 255 - mean) / std``, batch by batch. ``precision`` is that of the forward pass.
+    """
+
+    def __init__(
+        self, model: nn.Module, mean: tuple[float, ...], std: tuple[float, ...], precision: str = "float32"
+    ) -> None:
+        own = next(model.parameters())
+        self.device, self._forward = own.device, PRECISIONS[precision](model)
+        self._dtype = own.dtype
+        self._images = bool(mean)
+        self._format = torch.contiguous_format
+        if self._images:
+            scale = torch.tensor([1 / (255 * s) for s in std], device=self.device)
+            shift = torch.tensor([m / s for m, s in zip(mean, std, strict=True)], device=self.device)
+            self._scale, self._shift = scale.view(1, -1, 1, 1), shift.view(1, -1, 1, 1)
+            if safe_in_channels_last(model):
+                self._format = torch.channels_last
+                model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+
+    def outputs(self, inputs: Any, rows: Tensor | slice) -> Tensor:
+        """The model's outputs for some rows of ``inputs``: one array, a tuple or a dict of them."""
+        given = map_arrays(lambda array: self._prepared(taken(array, rows)), inputs)
+        if isinstance(given, dict):
+            found = self._forward(**given)
+        else:
+            found = self._forward(*given) if isinstance(given, tuple) else self._forward(given)
+        if not isinstance(found, Tensor):
+            raise TypeError(f"it gives a {type(found).__name__}, not a tensor")
+        return found
+
+    def _prepared(self, batch: Tensor) -> Tensor:
+        batch = batch.to(self.device)
+        if self._images:
+            return batch.contiguous(memory_format=self._format).float().mul_(self._scale).sub_(self._shift)
+        if batch.is_floating_point():
+            return batch.to(self._dtype)
+        return batch if batch.dtype == torch.bool else batch.long()
+
+
+def taken(array: Tensor, rows: Tensor | slice) -> Tensor:
+    """``array[rows]``; many times faster where the rows are named one by one."""
+    return array[rows] if isinstance(rows, slice) else array.index_select(0, rows)
+
+
+def safe_in_channels_last(model: nn.Module) -> bool:
+    """Whether a model is known to stand the format that is a third to twice as fast on a CPU, to the same bits.
+
+    A ``view`` in somebody's forward may not, and a frozen convolution followed by GroupNorm crashes torch in it.
+    """
+    known = all(
+        type(module) in SAFE_IN_CHANNELS_LAST or type(module).__module__ == "ecgr.tasks.modules"
+        for module in model.modules()
+    )
+    return known and all(parameter.requires_grad for parameter in model.parameters())
+
+
+# The problem, and where it is worked on
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,3 +295,27 @@ class Workspace:
 
     def _feed_of(self, model: nn.Module, precision: str = "float32") -> Feed:
         return Feed(model, self.problem.mean, self.problem.std, precision)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Draw from ``seed`` inside the block; the CPU's generator goes on afterwards as if nothing had been.
+
+    >>> before = torch.get_rng_state()
+    >>> with seeded(3):
+    ...     first = torch.rand(2)
+    >>> with seeded(3):
+    ...     torch.equal(torch.rand(2), first)
+    True
+    >>> torch.equal(torch.get_rng_state(), before)
+    True
+    """
+    generator = torch.default_generator
+    state = generator.get_state()
+    try:
+        generator.manual_seed(seed)
+        if torch.cuda.is_available():
+            torch.cuda.manual_seed_all(seed)
+        yield
+    finally:
+        generator.set_state(state)

@@ -14,7 +14,7 @@ from ecgr.flower.guard.guard import UNKNOWN, Arrival, Guard
 from ecgr.flower.guard.inspection import Asked
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.evaluation import Evaluation
+from ecgr.simulation.evaluate import Evaluation
 from ecgr.simulation.rounds import Outcome, Replies, Snapshot, conclude, round_jobs, served
 from ecgr.simulation.workspace import Problem
 

@@ -15,7 +15,7 @@ from ecgr.flower.apps.enrolment import Enrolment
 from ecgr.flower.apps.wire import METRICS, REPORT, Order
 from ecgr.simulation.engines import Engine
 from ecgr.simulation.engines.pool import Lost
-from ecgr.simulation.evaluation import Evaluation, shards, summarise
+from ecgr.simulation.evaluate import Evaluation, shards, summarise
 from ecgr.simulation.workspace import Problem
 
 LOSS = "loss"

@@ -20,8 +20,7 @@ from ecgr.algorithms import Contribution, Plan, Trace
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
 from ecgr.flower.apps.wire import ARRAYS, METRICS, REPORT, Order, reply_tensors, split_reply
-from ecgr.simulation.batches import batch_sizes
-from ecgr.simulation.client import ClientResult, nonfinite
+from ecgr.simulation.client import ClientResult, batch_sizes, nonfinite
 from ecgr.simulation.workspace import Problem
 
 FLOWER_ERRORS = {

@@ -1,4 +1,4 @@
-"""An exception in somebody's own model, loss, regulator or algorithm, said in one line with its place."""
+"""An exception in a user's model, loss, regulator or algorithm becomes one line with its place."""
 
 import sys
 from collections.abc import Iterator
@@ -8,12 +8,12 @@ from traceback import walk_tb
 
 from ecgr.errors import ConfigError, EcgrError
 
-NOT_THEIRS = frozenset({"ecgr", "torch", "numpy", "scipy", "sklearn", *sys.stdlib_module_names}) - {"__main__"}
+NOT_USER_CODE = frozenset({"ecgr", "torch", "numpy", "scipy", "sklearn", *sys.stdlib_module_names}) - {"__main__"}
 
 
 @contextmanager
-def own_code(where: str) -> Iterator[None]:
-    """What somebody's own code raises in here becomes one line; what ours raises stays as it is."""
+def user_code(where: str) -> Iterator[None]:
+    """What user code raises in this block becomes one line; what ecgr raises stays as it is."""
     try:
         yield
     except EcgrError:
@@ -27,13 +27,13 @@ def own_code(where: str) -> Iterator[None]:
 
 
 def _place(error: Exception) -> str | None:
-    """The innermost line of somebody's own code that the exception went through; None where it went through none."""
-    theirs = [
+    """The innermost line of user code that the exception passed; None if it passed none."""
+    frames = [
         (frame, line)
         for frame, line in walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in NOT_THEIRS
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in NOT_USER_CODE
     ]
-    if not theirs:
+    if not frames:
         return None
-    frame, line = theirs[-1]
+    frame, line = frames[-1]
     return f"{Path(frame.f_code.co_filename).name}, line {line}, in {frame.f_code.co_name}"
