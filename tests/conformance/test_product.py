@@ -117,7 +117,7 @@ def federated(problem: Problem, folder: Path) -> Snapshot:
 
     sites = [{"partition-id": client, "state-dir": str(folder / f"{client}")} for client in range(len(PARTS))]
     grid = MemoryGrid(app_for(lambda site: Prepared(problem, {})), sites)
-    fleet = Fleet(grid, dict(enumerate(problem.partition.sizes())))
+    fleet = Fleet(grid).holding(problem, {})
     guard = Guard(norm_factor=1e9)  # of two clients one may well have moved much farther than the other
     federation = Federation(problem, fleet, guard, run="run", flower_run=grid.run_id)
     return federation.play_round(federation.play_round(start(problem)).snapshot).snapshot

@@ -32,8 +32,9 @@ def _models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fleet(grid: MemoryGrid, chosen: Experiment, *, keyed: bool = False) -> Fleet:
-    sizes = dict(enumerate(prepare(chosen, chosen.source.load()).partition.sizes()))
-    return Fleet(grid, sizes, dict(enumerate(KEYS)) if keyed else {}, Ticks())
+    dataset = chosen.source.load()
+    keys = dict(enumerate(KEYS)) if keyed else None
+    return Fleet(grid, keys=keys, clock=Ticks()).holding(prepare(chosen, dataset), dataset.shape)
 
 
 def test_nodes_are_known_by_the_client_they_name(tmp_path: Path) -> None:
@@ -65,7 +66,7 @@ def test_a_node_with_other_data_is_not_used(tmp_path: Path, caplog: pytest.LogCa
     chosen = experiment("fedavg")
     other = experiment("fedavg", changes={"partition.alpha": 0.05})
     assert fleet(MemoryGrid(client_app(other), nodes(tmp_path, [0])), chosen).present() == {}
-    assert "client 0 holds other data" in caplog.text
+    assert "site-0 cannot join: examples: it holds other data" in caplog.text
 
 
 def test_a_node_that_answers_nonsense_is_not_used(tmp_path: Path) -> None:

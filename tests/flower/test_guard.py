@@ -70,7 +70,7 @@ def honest(algorithm: str, used: tuple[tuple[int, ...], ...]) -> Snapshot:
 def federation(chosen: Problem, root: Path, guard: Guard | None = None, **grid: Any) -> Federation:
     nodes = [{"partition-id": client, "state-dir": str(root)} for client in range(len(PARTS))]
     memory = MemoryGrid(app_for(lambda site: Prepared(chosen, {})), nodes, **grid)
-    fleet = Fleet(memory, dict(enumerate(chosen.partition.sizes())), clock=Ticks())
+    fleet = Fleet(memory, clock=Ticks()).holding(chosen, {})
     return Federation(chosen, fleet, guard or Guard(), "run", memory.run_id)
 
 

@@ -50,19 +50,17 @@ class Federation:
             usable = f"{len(replies.used)} of {len(jobs)} replies usable, {self.guard.min_clients} needed"
             log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, usable)
             before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
-        reasons = "; ".join(f"client {client}: {reason}" for client, reason in replies.rejected)
+        reasons = "; ".join(f"{self.fleet.name(client)}: {reason}" for client, reason in replies.rejected)
         raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {usable} ({reasons})")
 
     def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], attempt: int) -> Replies:
         """Ask the round's clients once."""
         group = f"{snapshot.rounds + 1}.{attempt}"
-        clients = [job.client for job in jobs]
+        clients, sizes = [job.client for job in jobs], self.problem.partition.sizes()
         nodes = self.fleet.wait_for(clients, self.guard.min_clients, self.guard.deadline)
         orders = {job.client: self._order(snapshot, job) for job in jobs}
         asked = {
-            client: Asked(
-                self.problem, order, self.flower_run, nodes.get(client, UNKNOWN), group, self.fleet.enrolled[client]
-            )
+            client: Asked(self.problem, order, self.flower_run, nodes.get(client, UNKNOWN), group, sizes[client])
             for client, order in orders.items()
         }
         contents = {nodes[client]: orders[client].to_records() for client in clients if client in nodes}
@@ -92,7 +90,7 @@ class Federation:
                 found[client] = scores
         missing = sorted(set(with_tests) - set(found))
         if missing:
-            log.warning("round %d: not scored by %s", snapshot.rounds, ", ".join(f"site {c}" for c in missing))
+            log.warning("round %d: not scored by %s", snapshot.rounds, ", ".join(map(self.fleet.name, missing)))
         return combine_scores(self.problem, self.fleet.sites, found)
 
     def _order(self, snapshot: Snapshot, job: ClientJob) -> Order:

@@ -1,24 +1,29 @@
 """The nodes of a Grid as clients: who is there, and orders to them answered or missing.
 
-Node ids mean nothing and change; a node is asked which client it stands for. Where the server was given the sites'
-public keys, a node must also hold the key of that client: a site cannot speak for another.
+Node ids mean nothing and change; a node is asked which client it stands for, and what that holds. Where the server was
+given the sites' public keys, a node must also hold the key of that client: a site cannot speak for another.
 """
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass, field, fields, replace
+from typing import Protocol, cast
 
 import httpx
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from ecgr.flower.apps.enrolment import Enrolment
+from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list, shown
 from ecgr.flower.apps.wire import SITE
+from ecgr.flower.guard.inspection import Refusal, describe
+from ecgr.simulation.workspace import Problem
 
 POLL_SECONDS = 1.0
 QUERY_SECONDS = 120.0
+TRIES = 3
+"""So often is a node asked who it is."""
 
 log = logging.getLogger("ecgr.flower")
 
@@ -53,25 +58,38 @@ class Fleet:
 
     Attributes:
         grid: Flower's, or one in memory.
-        enrolled: samples by client: as the experiment deals them, or as sites with samples of their own have said.
-        places: how many clients there are, where sites hold their own samples; 0 where the experiment deals them.
-        sites: what such sites said.
-        keys: the sites' public keys by client; empty where nodes are not authenticated.
+        listed: the operator's list, by client.
+        sites: what each client's site must say: what the experiment gives it, or what it said when it joined.
+        keys: the sites' public keys by client; None where nodes are not authenticated.
         clock: what deadlines are measured by.
+        joining: whether a site that is not in ``sites`` may join.
+        refused: why clients are not waited for.
     """
 
     grid: Grid
-    enrolled: dict[int, int]
-    keys: Mapping[int, bytes] = field(default_factory=dict)
-    clock: Clock = field(default_factory=WallClock)
-    places: int = 0
+    listed: Sequence[Listed] = ()
     sites: dict[int, Enrolment] = field(default_factory=dict)
+    keys: Mapping[int, bytes] | None = None
+    clock: Clock = field(default_factory=WallClock)
+    joining: bool = False
+    refused: dict[int, str] = field(default_factory=dict)
     _known: dict[int, int] = field(default_factory=dict)
+    _asked: Counter[int] = field(default_factory=Counter)
+
+    def holding(self, problem: Problem, shape: Mapping[str, int]) -> "Fleet":
+        """The same for a problem whose samples the experiment gives to clients: what a site must say is known."""
+        sizes = problem.partition.sizes()
+        known = {client: Enrolment.of(problem, client, shape) for client, size in enumerate(sizes) if size}
+        return replace(self, listed=complete_list(self.listed, len(sizes)), sites=known)
+
+    def name(self, client: int | None) -> str:
+        """What a client is called in messages."""
+        return "an unknown node" if client is None or client < 0 else self.listed[client].name
 
     def present(self) -> dict[int, int]:
         """The nodes that are connected now, by client."""
         nodes = {node.node_id: node.public_key for node in self.grid.get_nodes()}
-        strangers = sorted(nodes.keys() - self._known.keys())
+        strangers = sorted(node for node in nodes.keys() - self._known.keys() if self._asked[node] < TRIES)
         if strangers:
             self._ask(strangers, nodes)
         found: dict[int, int] = {}
@@ -81,13 +99,26 @@ class Fleet:
         return found
 
     def wait_for(self, clients: Iterable[int], at_least: int, deadline: float) -> dict[int, int]:
-        """The nodes of ``clients``, once ``at_least`` of them are there or the deadline has passed."""
+        """The nodes of ``clients``, once ``at_least`` of them or all but the refused are there, or at the deadline."""
         wanted, until = set(clients), self.clock.now() + deadline
         while True:
             found = {client: node for client, node in self.present().items() if client in wanted}
-            if len(found) >= at_least or self.clock.now() >= until:
+            if len(found) >= at_least or wanted <= found.keys() | self.refused.keys() or self.clock.now() >= until:
                 return found
             self.clock.sleep(POLL_SECONDS)
+
+    def leave_out(self, client: int, reason: str) -> None:
+        """Do without a site for the rest of the run."""
+        self.sites.pop(client, None)
+        for node in [node for node, known in self._known.items() if known == client]:
+            del self._known[node]
+            self._asked[node] = TRIES
+        self._refuse(client, reason)
+
+    def _refuse(self, client: int | None, reason: str) -> None:
+        log.warning("%s is left out: %s", self.name(client), reason)
+        if client is not None:
+            self.refused[client] = reason
 
     def client_of(self, node: int) -> int | None:
         """The client that a node stands for, if it is enrolled."""
@@ -124,28 +155,58 @@ class Fleet:
             return [type(error).__name__]
 
     def _ask(self, nodes: Sequence[int], keys: Mapping[int, bytes]) -> None:
-        """Ask nodes which client they stand for; those that cannot be believed are asked again next time."""
+        """Ask nodes which client they stand for; one that cannot be believed is asked a few times, then left alone."""
         asked = {node: RecordDict({SITE: ConfigRecord({})}) for node in nodes}
+        self._asked.update(nodes)
+        replies = dict.fromkeys(nodes, cast("Message | str", f"no answer within {QUERY_SECONDS:g} s"))
         for node, reply in self.exchange(asked, MessageType.QUERY, "enrol", QUERY_SECONDS):
-            problem = self._enrol(node, reply, keys[node])
-            if problem:
-                log.warning("a node is not used: %s", problem)
+            replies[node] = reply
+        for node, reply in replies.items():
+            try:
+                client = self._known[node] = self._enrol(reply, keys[node])
+                self.refused.pop(client, None)
+            except Refusal as refusal:
+                owner = self._owner(reply, keys[node])
+                if self._asked[node] >= TRIES and owner not in self._known.values():
+                    self._refuse(owner, str(refusal))
+                else:
+                    log.warning("%s cannot join: %s", self.name(owner), refusal)
 
-    def _enrol(self, node: int, reply: Message | str, key: bytes) -> str | None:
-        if isinstance(reply, str) or reply.has_error() or SITE not in reply.content.config_records:
-            return "it does not say which client it stands for"
-        site = reply.content.config_records[SITE]
-        client, examples = site.get("client"), site.get("examples")
-        if type(client) is not int or not (client in self.enrolled or 0 <= client < self.places):
-            return "it stands for a client that there is not"
-        if self.keys and self.keys.get(client) != key:
-            return f"it claims to be client {client}, whose key it does not hold"
-        if self.places and client not in self.enrolled:
-            said = Enrolment.from_record(site)
-            if said is None:
-                return f"client {client} does not say what samples it holds"
-            self.sites[client], self.enrolled[client] = said, said.examples
-        if examples != self.enrolled[client]:
-            return f"client {client} holds other data than it is known to"
-        self._known[node] = client
-        return None
+    def _enrol(self, reply: Message | str, key: bytes) -> int:
+        """The client that a node stands for, if what it says can be believed."""
+        said = Enrolment.from_record(_said(reply))
+        if said.client >= len(self.listed):
+            raise Refusal(f"client: there is no site {said.client}")
+        if self.keys is not None and self.keys.get(said.client) != key:
+            raise Refusal(f"client: it claims to be {self.name(said.client)}, whose key it does not hold")
+        if said.client not in self.sites:
+            if not self.joining:
+                raise Refusal("it was not there when the run was started; it can join when that is started again")
+            self.sites[said.client] = said
+        known = self.sites[said.client]
+        for name in (each.name for each in fields(said)):
+            ours, theirs = getattr(known, name), getattr(said, name)
+            if ours != theirs:
+                raise Refusal(f"{name}: it holds other data: {shown(theirs)}, expected {shown(ours)}")
+        return said.client
+
+    def _owner(self, reply: Message | str, key: bytes) -> int | None:
+        """Whose a node is that cannot join: by its key, or else by what it says."""
+        if self.keys is not None:
+            return next((client for client, own in self.keys.items() if own == key), None)
+        try:
+            client = _said(reply).get("client")
+        except Refusal:
+            return None
+        return client if type(client) is int and 0 <= client < len(self.listed) else None
+
+
+def _said(reply: Message | str) -> ConfigRecord:
+    """What a node said when it was asked who it is."""
+    if isinstance(reply, str):
+        raise Refusal(f"unreadable: {reply}")
+    if reply.has_error():
+        raise Refusal(f"{describe(reply.error.code, reply.error.reason)}; run `ecgr federate check` at the site")
+    if SITE not in reply.content.config_records:
+        raise Refusal("it does not say which client it stands for")
+    return reply.content.config_records[SITE]

@@ -1,12 +1,13 @@
 """A federation before its first round: who holds which samples, and the problem that the server makes of it."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.flower.apps.enrolment import check_agreement
+from ecgr.flower.apps.enrolment import complete_list, left_out
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.guard.guard import Guard
 from ecgr.simulation.prepare import prepare, prepare_server
@@ -29,36 +30,53 @@ def dealt(experiment: Experiment, fleet: Fleet, device: str) -> Opened:
     """A data set that every site holds, dealt out by the experiment."""
     dataset = experiment.source.load()
     problem = prepare(experiment, dataset, device)
-    sizes = {client: size for client, size in enumerate(problem.partition.sizes()) if size}
-    return Opened(problem, dataset.provenance, replace(fleet, enrolled=sizes))
+    return Opened(problem, dataset.provenance, fleet.holding(problem, dataset.shape))
 
 
-def enrol(experiment: Experiment, fleet: Fleet, guard: Guard, test: str | Path | None) -> Opened:
-    """Samples that sites hold and keep: the server waits for all of them, and takes their word for how many."""
-    clients = experiment.partition.clients
-    if clients is None:
+def enrol(
+    experiment: Experiment, fleet: Fleet, guard: Guard, test: str | Path | None, before: Sequence[int] | None
+) -> Opened:
+    """Samples that sites hold and keep: the server hears how many, and starts with those that it believes.
+
+    ``before`` says how many each had when this run began: a run goes on with the same sites and sizes.
+    """
+    if experiment.partition.clients is None:
         raise ConfigError("partition.clients: missing; a federation is told how many sites it has")
-    fleet = replace(fleet, places=clients)
-    fleet.wait_for(range(clients), clients, guard.deadline)
-    absent = [client for client in range(clients) if client not in fleet.sites]
-    if absent:
-        raise QuorumLost(
-            f"enrolment: {', '.join(f'site {client}' for client in absent)} of {clients} did not join within"
-            f" {guard.deadline:g} s; see the log of the SuperNode there, or run `ecgr federate check` at the site"
-        )
-    check_agreement(fleet.sites)
-    first = fleet.sites[0]
+    clients = range(experiment.partition.clients)
+    fleet = replace(fleet, listed=complete_list(fleet.listed, len(clients)))
+    replace(fleet, joining=True).wait_for(clients, len(clients), guard.deadline)
+    for client, reason in left_out(fleet.listed, fleet.sites).items():
+        fleet.leave_out(client, reason)
+    if before is not None:
+        for client, site in list(fleet.sites.items()):
+            if site.examples != before[client]:
+                fleet.leave_out(client, f"examples: {site.examples:,}, but {before[client]:,} when this run began")
+    _check_enough(fleet, guard, before)
+    first = next(iter(fleet.sites.values()))
     samples = None if test is None else samples_of(str(test), read_arrays(Path(test)))
-    problem = prepare_server(
-        experiment,
-        json.loads(first.shape),
-        first.loss,
-        first.metrics,
-        [fleet.sites[client].examples for client in range(clients)],
-        samples,
-    )
+    now = [fleet.sites[client].examples if client in fleet.sites else 0 for client in clients]
+    sizes = now if before is None else list(before)
+    problem = prepare_server(experiment, json.loads(first.shape), first.loss, first.metrics, sizes, samples)
     if problem.spec.digest() != first.parameters:
         raise ConfigError("model: the server makes another one than the sites; install the same packages everywhere")
-    said = {f"site-{client}": f"{site.examples} samples" for client, site in sorted(fleet.sites.items())}
-    notes = ("held by the sites: the server knows how many samples each has, and none of them",)
-    return Opened(problem, Provenance((), said, notes), fleet, scored_by_sites=samples is None)
+    held = {site.name: f"{size} samples" for site, size in zip(fleet.listed, sizes, strict=True) if size}
+    notes = ["held by the sites: the server knows how many samples each has, and none of them"]
+    notes += [f"left out: {fleet.name(client)}: {reason}" for client, reason in sorted(_missing(fleet, guard).items())]
+    return Opened(problem, Provenance((), held, tuple(notes)), fleet, scored_by_sites=samples is None)
+
+
+def _missing(fleet: Fleet, guard: Guard) -> dict[int, str]:
+    """Why sites are not there."""
+    absent = f"did not join within {guard.deadline:g} s; see the log of its SuperNode"
+    return {c: fleet.refused.get(c, absent) for c in range(len(fleet.listed)) if c not in fleet.sites}
+
+
+def _check_enough(fleet: Fleet, guard: Guard, before: Sequence[int] | None) -> None:
+    """Refuse to start with too few sites, or without more than half of the samples, as far as they are known."""
+    sizes = [site.samples for site in fleet.listed] if before is None else list(before)
+    known = [size for size in sizes if size is not None]
+    weights = known if len(known) == len(sizes) else [1] * len(sizes)
+    missing = _missing(fleet, guard)
+    if len(fleet.sites) < guard.min_clients or 2 * sum(weights[client] for client in missing) > sum(weights):
+        reasons = "; ".join(f"{fleet.name(client)}: {reason}" for client, reason in sorted(missing.items()))
+        raise QuorumLost(f"enrolment: {len(fleet.sites)} of {len(fleet.listed)} sites can take part ({reasons})")

@@ -6,7 +6,7 @@ repeated with the same clients from the same state, so nothing of it is left in 
 """
 
 import logging
-from collections.abc import Generator, Mapping
+from collections.abc import Generator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 
@@ -17,11 +17,12 @@ from flwr.serverapp import Grid, ServerApp
 from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import write_atomically
+from ecgr.flower.apps.enrolment import Listed
 from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Clock, Fleet, WallClock
 from ecgr.flower.apps.opening import Opened, dealt, enrol
 from ecgr.flower.guard.guard import Guard
-from ecgr.runs.record import to_json
+from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.rounds import Outcome, Snapshot, participants
 
@@ -38,6 +39,7 @@ def server_app(
     clock: Clock | None = None,
     local_data: bool = False,
     test: str | Path | None = None,
+    sites: Sequence[Listed] = (),
 ) -> ServerApp:
     """A ServerApp that runs ``experiment`` into the run directory ``out``, or goes on with it there.
 
@@ -51,6 +53,8 @@ def server_app(
         local_data: whether sites hold their own samples, and the server none but those of ``test``.
         test: with ``local_data``, a file of arrays (`ecgr.tasks.data.arrays`) to evaluate on; otherwise each site
             evaluates on its own test samples.
+        sites: the operator's list: names of sites, and how many samples each may claim. Without sizes, one site can
+            claim up to 1,000 times the median of the others, and dominate the model.
 
     >>> app = server_app("quickstart", "runs/federated", guard=Guard(min_clients=5))
     """
@@ -62,8 +66,11 @@ def server_app(
         failure.unlink(missing_ok=True)
         try:
             chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
-            fleet = Fleet(grid, {}, keys or {}, clock or WallClock())
-            opened = enrol(chosen, fleet, guard or Guard(), test) if local_data else dealt(chosen, fleet, device)
+            fleet = Fleet(grid, sites, {}, keys, clock or WallClock())
+            if local_data:
+                opened = enrol(chosen, fleet, guard or Guard(), test, _sizes_before(Path(out)))
+            else:
+                opened = dealt(chosen, fleet, device)
             _serve(opened, context, Path(out), guard or Guard())
         except httpx.HTTPError:
             raise  # the SuperLink is gone: nothing that trying again could not mend
@@ -77,13 +84,19 @@ def server_app(
     return app
 
 
+def _sizes_before(out: Path) -> list[int] | None:
+    """How many samples each site had when the run began, if it has."""
+    record = RunRecord(out)
+    return [size for (size,) in record.manifest["partition"]] if record.is_run(out) else None
+
+
 def failure_path(out: Path) -> Path:
     """Where a ServerApp that gave up says why: its process's exit code is Flower's, not ours."""
     return out / ".federation" / "failure.json"
 
 
 def _serve(opened: Opened, context: Context, out: Path, guard: Guard) -> None:
-    problem, fleet, sizes = opened.problem, opened.fleet, opened.fleet.enrolled
+    problem, fleet = opened.problem, opened.fleet
     asked = len(participants(problem, 0))
     if guard.min_clients > asked:
         raise ConfigError(f"min_clients: {guard.min_clients} are needed, but only {asked} take part in a round")
@@ -91,7 +104,7 @@ def _serve(opened: Opened, context: Context, out: Path, guard: Guard) -> None:
     def rounds(snapshot: Snapshot) -> Generator[Outcome, None, None]:
         run = sha256((out / "run.json").read_bytes()).hexdigest()[:16]
         federation = Federation(problem, fleet, guard, run, context.run_id, opened.scored_by_sites)
-        fleet.wait_for(sizes, len(sizes), guard.deadline)
+        fleet.wait_for(fleet.sites, len(fleet.sites), guard.deadline)
         while snapshot.rounds < problem.experiment.federation.rounds:
             outcome = federation.play_round(snapshot)
             yield outcome
