@@ -1,11 +1,14 @@
 """Objects in the place of names: described by class, fields and source, kept when something else changes."""
 
+import builtins
+from decimal import Decimal
 from functools import partial
 from typing import Any
 
 import pytest
 from torch import nn
 
+from ecgr.config.choices import SECTIONS
 from ecgr.config.experiment import Experiment, load
 from ecgr.core.geometry import Geometry, Regulation, identity
 from ecgr.core.regulators import ECGR
@@ -80,6 +83,24 @@ def test_what_cannot_stand_for_a_name_is_refused(names: dict[str, Any], message:
     with pytest.raises(ConfigError) as caught:
         quickstart(**names)
     assert message is None or str(caught.value) == message
+
+
+class Broken(Share):
+    """A regulator that cannot be made."""
+
+    def __init__(self) -> None:
+        raise RuntimeError("no\nluck")
+
+
+@pytest.mark.parametrize("section", [name for name, section in SECTIONS.items() if section.table is not None])
+def test_a_class_of_another_kind_is_refused_in_one_line(section: str) -> None:
+    built_in = [each for each in vars(builtins).values() if isinstance(each, type)]
+    for each in [*built_in, Decimal, Experiment, nn.Parameter, Broken]:
+        with pytest.raises(ConfigError) as caught:
+            quickstart(**{section: each})
+        [line] = caught.value.problems
+        assert line.startswith((f"{section}.name: {each.__name__} ", f"{section}.name: {each.__name__}(…)"))
+        assert len(line.splitlines()) == 1
 
 
 def test_a_model_that_wants_what_the_data_do_not_say_is_refused() -> None:

@@ -119,8 +119,9 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         if section.table is not None and chosen is None and values:
             found.append(f"{name}.name: missing; give one of: {', '.join(sorted(section.table))}")
             continue
-        if chosen is not None and not isinstance(chosen, str):
-            found += _unfit(name, section, chosen)
+        if chosen is not None and not isinstance(chosen, str) and (unfit := _unfit(name, section, chosen)):
+            found.append(unfit)
+            continue
         found += [_unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)]
         for part in (section.entry(chosen), section.settings):
             if part is not None:
@@ -128,15 +129,25 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _unfit(name: str, section: Section, chosen: Any) -> list[str]:
-    """Why an object cannot stand in the place of a name."""
+def _unfit(name: str, section: Section, chosen: Any) -> str | None:
+    """Why an object, or a class, cannot stand in the place of a name."""
     kind = name if section.table is None else section.table.kind
     if isinstance(chosen, bool | int | float | list | dict | tuple):
-        return [f"{name}.name: {chosen!r} does not fit; give a name that `ecgr list` shows, or an object"]
-    lacking = [need for need in section.needs if not hasattr(chosen, need)]
+        return f"{name}.name: {chosen!r} does not fit; give a name that `ecgr list` shows, or an object"
+    lacking = [need for need in section.needs if not _has(chosen, need)]
     if section.table is ALGORITHMS and not is_algorithm(chosen):
         lacking = ["method of an algorithm"]
-    return [f"{name}.name: {type(chosen).__name__} has no {lacking[0]}, so it is no {kind}"] if lacking else []
+    if section.table is MODELS and isinstance(chosen, type) and not hasattr(chosen, "state_dict"):
+        lacking = ["state_dict"]
+    called = chosen.__name__ if isinstance(chosen, type) else type(chosen).__name__
+    return f"{name}.name: {called} has no {lacking[0]}, so it is no {kind}" if lacking else None
+
+
+def _has(chosen: Any, need: str) -> bool:
+    """Whether an object has an attribute; of a class, whether its objects have it (every class can be called)."""
+    if not isinstance(chosen, type):
+        return hasattr(chosen, need)
+    return any(need in vars(each) for each in chosen.__mro__) or need in getattr(chosen, "__dataclass_fields__", {})
 
 
 REMOVED: Mapping[str, str] = {

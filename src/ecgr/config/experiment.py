@@ -36,7 +36,7 @@ from ecgr.config.sections import (
     RunSettings,
 )
 from ecgr.core.geometry import Regulator
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import LATER, to_toml
 from ecgr.tables import Table, shown
 from ecgr.tasks.data import DATASETS, DatasetSource
@@ -83,7 +83,15 @@ class Experiment:
             entry = spec.entry(chosen)
             if entry is None:
                 return chosen
-            return entry(**{k: v for k, v in values.items() if k in parameters_of(entry)})
+            try:
+                return entry(**{k: v for k, v in values.items() if k in parameters_of(entry)})
+            except EcgrError:
+                raise
+            except Exception as error:  # of a class that a user wrote
+                what = getattr(entry, "__name__", chosen)
+                raise ConfigError(
+                    f"{section}.name: {what}(…): {type(error).__name__}: {shown(str(error), 200)}"
+                ) from error
 
         def settings(section: str) -> Any:
             make = SECTIONS[section].settings

@@ -47,19 +47,30 @@ def _model_of(component: Callable[..., Any]) -> type[BaseModel]:
                 ... if parameter.default is parameter.empty else parameter.default,
             )
             for name, parameter in _signature(component).parameters.items()
-            if name not in GIVEN_BY_DATA and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+            if name not in GIVEN_BY_DATA
+            and not name.startswith("_")  # pydantic takes none of these
+            and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
         }
     )
-    made: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **fields)
+    made: type[BaseModel]
+    try:
+        made = create_model("Parameters", __config__=ANYTHING, **fields)
+    except Exception:  # a user's annotation that pydantic cannot check, as a protocol
+        made = create_model(
+            "Parameters", __config__=ANYTHING, **{name: (Any, default) for name, (_, default) in fields.items()}
+        )
     return made
 
 
 def _signature(component: Callable[..., Any]) -> Signature:
-    """With its annotations as types; of somebody's own, which Python cannot make types of, without them."""
+    """With its annotations as types; without them where Python cannot make types of them; else no parameters."""
     try:
         return signature(component, eval_str=True)
     except Exception:
-        bare = signature(component)
+        try:
+            bare = signature(component)
+        except (ValueError, TypeError):  # of a class that is built in, as int
+            return Signature()
         unannotated = [each.replace(annotation=each.empty) for each in bare.parameters.values()]
         return bare.replace(parameters=unannotated)
 
