@@ -84,6 +84,19 @@ def test_a_task_file_on_the_command_line(tmp_path: Path) -> None:
     assert (tmp_path / "runs/own/model.safetensors").is_file()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("stem", ["json", "quopri", "torch"])
+def test_a_task_file_does_not_replace_the_module_whose_name_it_has(stem: str, tmp_path: Path) -> None:
+    (tmp_path / "beside.py").write_text(
+        "import copy, json, quopri\nNAMES = [json.dumps, copy.deepcopy, quopri.encode]\n"
+    )
+    (tmp_path / f"{stem}.py").write_text(TASK.format(more="from beside import NAMES"))
+    words = ["--set", "federation.batch_size=8", "--set", "federation.rounds=1", "--workers", "2"]
+    done = ecgr("run", f"{stem}.py:task", *words, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "runs/own/model.safetensors").is_file()
+
+
 @pytest.mark.parametrize(
     ("content", "named", "code", "line"),
     [

@@ -15,6 +15,9 @@ from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.tables import unknown
 from ecgr.tasks.task import Task
 
+PACKAGES = ("site-packages", "dist-packages")
+_loaded: set[str] = set()
+"""The names under which task files are among ``sys.modules``: the next file of that name takes the place."""
 NAMED = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 
 
@@ -42,14 +45,19 @@ def _run(path: Path) -> ModuleType:
 
     if not path.is_file():
         raise ConfigError(f"experiment: there is no file {path}")
-    spec = importlib.util.spec_from_file_location(path.stem, path)
+    taken = _is_taken(path)
+    name = f"ecgr_task_{path.stem}" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise ConfigError(f"experiment: {path} cannot be run as Python")
     module = importlib.util.module_from_spec(spec)
     folder = str(path.resolve().parent)
     if folder not in sys.path:
-        sys.path.insert(0, folder)
-    sys.modules[path.stem] = module
+        # After the standard library, which it must not replace; before installed packages, unless named as one.
+        installed = (number for number, entry in enumerate(sys.path) if Path(entry).name in PACKAGES)
+        sys.path.insert(len(sys.path) if taken else next(installed, len(sys.path)), folder)
+    sys.modules[name] = module
+    _loaded.add(name)
     try:
         spec.loader.exec_module(module)
     except EcgrError as error:
@@ -58,6 +66,19 @@ def _run(path: Path) -> ModuleType:
         raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from error
     cloudpickle.register_pickle_by_value(module)
     return module
+
+
+def _is_taken(path: Path) -> bool:
+    """Whether a file has the name of another module, which it would replace: ``copy.py``, ``json.py``, ``torch.py``."""
+    if path.stem in _loaded:
+        return False
+    if path.stem in sys.stdlib_module_names:
+        return True
+    try:
+        spec = importlib.util.find_spec(path.stem)
+    except (ImportError, ValueError):
+        return path.stem in sys.modules
+    return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != path.resolve())
 
 
 def _call(path: Path, name: str, make: Any) -> Any:
