@@ -52,13 +52,11 @@ def _model_of(component: Callable[..., Any]) -> type[BaseModel]:
             and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
         }
     )
-    made: type[BaseModel]
+    anything: Any = {name: (Any, default) for name, (_, default) in fields.items()}
     try:
-        made = create_model("Parameters", __config__=ANYTHING, **fields)
+        made: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **fields)
     except Exception:  # a user's annotation that pydantic cannot check, as a protocol
-        made = create_model(
-            "Parameters", __config__=ANYTHING, **{name: (Any, default) for name, (_, default) in fields.items()}
-        )
+        made = create_model("Parameters", __config__=ANYTHING, **anything)
     return made
 
 
