@@ -52,11 +52,12 @@ def _model_of(component: Callable[..., Any]) -> type[BaseModel]:
             and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
         }
     )
-    anything: Any = {name: (Any, default) for name, (_, default) in fields.items()}
     try:
         made: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **fields)
     except Exception:  # a user's annotation that pydantic cannot check, as a protocol
-        made = create_model("Parameters", __config__=ANYTHING, **anything)
+        unchecked: Any = {name: (Any, default) for name, (_, default) in fields.items()}
+        loose: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **unchecked)
+        return loose
     return made
 
 
