@@ -1,0 +1,348 @@
+"""The result pages: prose in ``study/pages``, every number and table from the JSON files in ``docs/results/data``.
+
+A template asks for a table by the name of its file, ``{{ pairs_table("earlier/main") }}``, or for one number in a
+sentence, ``{{ gain("earlier/full", problem="MNIST") }}``. Nothing is computed here but counts and rounding.
+"""
+
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+Row = Mapping[str, Any]
+
+ROOT = Path(__file__).parents[1]
+DATA = ROOT / "docs" / "results" / "data"
+PAGES = {
+    "paper.md": "docs/results/paper.md",
+    "methods.md": "docs/results/methods.md",
+    "which_method.md": "docs/guide/which_method.md",
+}
+"""Templates, and what they become."""
+LEADERBOARD = ("mnist001", "fashion001", "mnist01", "fashion01", "heart")
+"""Problems on which all methods were run."""
+SKEWED = ("demo", "tuned-mnist", "tuned-fashion_mnist", *LEADERBOARD[:4])
+"""Problems with label skew."""
+VERDICTS = ("better", "worse", "equivalent", "not decided", "diverged")
+DIGITS = {"points": 1, "AUC": 4}
+"""Decimals that a difference deserves."""
+
+
+@cache
+def read(name: str) -> Any:
+    """A data file."""
+    return json.loads((DATA / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def pairs(name: str, **wanted: object) -> list[Row]:
+    """The pairs of a comparison that have these values."""
+    return [pair for pair in read(name)["pairs"] if all(pair[key] == value for key, value in wanted.items())]
+
+
+def table(columns: Mapping[str, Callable[[Row], object]], rows: Iterable[Row]) -> str:
+    """A Markdown table with a function for each column."""
+    lines = [list(columns), ["---"] * len(columns)]
+    lines += [[str(cell(row)) for cell in columns.values()] for row in rows]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def signed(value: float, unit: str = "points") -> str:
+    """A difference with as many digits as it deserves.
+
+    >>> signed(1.204), signed(-0.00312, "AUC")
+    ('+1.2', '-0.0031')
+    """
+    return f"{value:+.{DIGITS[unit]}f}"
+
+
+def bounds(interval: Sequence[float] | None, unit: str = "points") -> str:
+    """An interval; empty where one seed gives none."""
+    return "" if interval is None else " to ".join(signed(bound, unit) for bound in interval)
+
+
+def with_interval(pair: Row, unit: str = "points") -> str:
+    """A difference and its interval; empty where there is none to give."""
+    if pair["difference"] is None:
+        return ""
+    found = bounds(pair["interval"], unit)
+    return signed(pair["difference"], unit) + (f" ({found})" if found else "")
+
+
+def gain(name: str, **wanted: object) -> str:
+    """One difference for a sentence: ``+1.2 points (95 % CI +0.5 to +1.9)``."""
+    (pair,) = pairs(name, **wanted)
+    unit = read(name)["unit"]
+    return f"{signed(pair['difference'], unit)} {unit} (95 % CI {bounds(pair['interval'], unit)})"
+
+
+def made_by(*names: str) -> str:
+    """The commits of several data files, in order."""
+    commits = dict.fromkeys(commit for name in names for commit in read(name)["commits"])
+    return f"{', '.join(commits)}; verdicts by {read(names[0])['analysed_by']}"
+
+
+def raised(name: str) -> tuple[int, int]:
+    """How many single seeds ended above their baseline, and of how many."""
+    both = [
+        own > plain
+        for pair in pairs(name)
+        for plain, own in zip(pair["baseline_scores"], pair["method_scores"], strict=True)
+    ]
+    return sum(both), len(both)
+
+
+def counted(name: str, verdict: str) -> str:
+    """How many pairs of a comparison have a verdict, for a sentence."""
+    return f"{len(pairs(name, verdict=verdict))} of {len(pairs(name))}"
+
+
+def pairs_table(name: str) -> str:
+    """Every pair of a comparison."""
+    return table(
+        {
+            "problem": lambda pair: pair["problem"],
+            "method": lambda pair: f"`{pair['method']}`",
+            "baseline, %": lambda pair: f"`{pair['baseline']}` {pair['score']:.1f}",
+            "difference, points (95 % CI)": with_interval,
+            "seeds": lambda pair: len(pair["seeds"]),
+            "p (Holm)": lambda pair: "" if pair["p"] is None else f"{pair['p']:.3g}",
+            "verdict": lambda pair: pair["verdict"],
+        },
+        pairs(name),
+    )
+
+
+def board(name: str) -> str:
+    """One problem with all its methods, tuned: where it comes from, then a table."""
+    found = read(f"earlier/{name}")
+    unit, rows = found["unit"], found["pairs"]
+    (chosen,) = [own["chosen"] for own in found["tuning"] if own["method"] == rows[0]["baseline"]]
+    known = [pair for pair in rows if pair["score"] is not None]
+    score = f"{known[0]['score']:.1f} %" if unit == "points" else f"{known[0]['score']:.3f} {unit}"
+    rising = "was still improving at the end" if is_rising(name) else "had levelled off"
+    columns: dict[str, Callable[[Row], object]] = {
+        "method": lambda pair: f"`{pair['method']}`",
+        "lr": lambda pair: f"{pair['lr']:g}{' (edge)' if pair['at_edge'] else ''}",
+        f"difference, {unit} (95 % CI)": lambda pair: with_interval(pair, unit),
+        "verdict": lambda pair: pair["verdict"],
+        "distance": lambda pair: "" if pair["distance"] is None else f"{pair['distance']:.1f}",
+        "difference at equal distance (97.5 % CI)": lambda pair: _at_equal_distance(pair, unit),
+    }
+    return "\n".join(
+        [
+            *("```text", found["command"], "```", ""),
+            f"Commits {made_by(f'earlier/{name}')}. {rows[0]['rounds']} rounds, {len(rows[0]['seeds'])} seeds. FedAvg:"
+            f" {score} at learning rate {chosen:g}; it {rising}.",
+            *("", table(columns, rows)),
+        ]
+    )
+
+
+def _at_equal_distance(pair: Row, unit: str) -> str:
+    found = pair["at_equal_distance"]
+    return "" if found is None else f"{signed(found['difference'], unit)} ({bounds(found['interval_97.5'], unit)})"
+
+
+def is_rising(name: str) -> bool:
+    """Whether the baseline was still improving in its last rounds."""
+    return any(pair["baseline"] in pair["still_rising"] for pair in pairs(f"earlier/{name}"))
+
+
+def verdicts(method: str, names: Iterable[str]) -> Counter[str]:
+    """How often each verdict was given to a method on these problems."""
+    return Counter(pair["verdict"] for name in names for pair in pairs(f"earlier/{name}", method=method))
+
+
+def better_on(method: str, names: Sequence[str] = SKEWED) -> str:
+    """On how many problems a method was better, for a sentence.
+
+    >>> better_on("fedavgm(server_momentum=0.5)")
+    '4 of 4'
+    """
+    found = verdicts(method, names)
+    return f"{found['better']} of {found.total()}"
+
+
+def measured(method: str, names: Sequence[str]) -> str:
+    """Verdicts and range of differences of a method on these problems, in a cell."""
+    found = [pair for name in names for pair in pairs(f"earlier/{name}", method=method)]
+    if not found:
+        return "not yet"
+    unit = "AUC" if names == ("heart",) else "points"
+    differences = sorted(pair["difference"] for pair in found if pair["difference"] is not None)
+    ends = dict.fromkeys(signed(value, unit) for value in (differences[:1] + differences[-1:]))
+    counts = verdicts(method, names)
+    told = [f"{verdict} on {counts[verdict]}" for verdict in VERDICTS if counts[verdict]]
+    return f"{', '.join(told)} of {len(found)}: {' to '.join(ends)} {unit}"
+
+
+def overview() -> str:
+    """All methods over the leaderboard's problems: verdicts, and how far below the best of a problem each ended."""
+    short: dict[str, list[float]] = {}
+    for name in LEADERBOARD:
+        found = [pair for pair in pairs(f"earlier/{name}") if pair["difference"] is not None]
+        scale = 1 if read(f"earlier/{name}")["unit"] == "points" else 100
+        ends = {pair["method"]: scale * pair["difference"] for pair in found} | {"fedavg": 0.0}
+        for method, end in ends.items():
+            short.setdefault(method, []).append(max(ends.values()) - end)
+    counts = {method: verdicts(method, LEADERBOARD) for method in short}
+    columns: dict[str, Callable[[Row], object]] = {"method": lambda row: f"`{row['method']}`"}
+    for verdict in VERDICTS:
+        columns[verdict] = lambda row, verdict=verdict: (  # type: ignore[misc]
+            "" if row["method"] == "fedavg" else counts[row["method"]][verdict]
+        )
+    columns["below the best, mean"] = lambda row: f"{fmean(short[row['method']]):.1f}"
+    columns["at worst"] = lambda row: f"{max(short[row['method']]):.1f}"
+    columns["problems"] = lambda row: len(short[row["method"]])
+    order = sorted(short, key=lambda method: (counts[method]["diverged"], fmean(short[method])))
+    return table(columns, [{"method": method} for method in order])
+
+
+def claims_table() -> str:
+    """What the paper says, what was measured, and the verdict of the rules of that time."""
+    return table(
+        {
+            "the paper says": lambda row: row["claim"],
+            "measured (points, 95 % CI, seeds)": lambda row: row["measured"],
+            "verdict": lambda row: row["verdict"],
+            "sweep": lambda row: f"`{row['command'].removeprefix('ecgr sweep ').removesuffix(' --workers 2')}`",
+        },
+        read("earlier/claims")["claims"],
+    )
+
+
+def tissue_table() -> str:
+    """LC25000: the paper's numbers beside ours."""
+
+    def levels(key: str, side: int) -> Callable[[Row], str]:
+        return lambda pair: " / ".join(f"{value:.1f}" for value in pair[key][side])
+
+    return table(
+        {
+            "method": lambda pair: f"`{pair['method']}`, {pair['problem'].removeprefix('LC25000, ')}",
+            "plain, last / best, %": levels("ours_final_best", 0),
+            "with ECGR": levels("ours_final_best", 1),
+            "the paper, plain": levels("paper_final_best", 0),
+            "the paper, with ECGR": levels("paper_final_best", 1),
+            "difference, points (95 % CI)": with_interval,
+            "seeds": lambda pair: len(pair["seeds"]),
+            "verdict": lambda pair: pair["verdict"],
+        },
+        pairs("earlier/lc25000"),
+    )
+
+
+def theory_table() -> str:
+    """How often the theory's assumption and conclusion held, and what regulation did to the server's step."""
+
+    def percent(key: str) -> Callable[[Row], str]:
+        return lambda row: f"{100 * row[key]:.0f} %"
+
+    def median(key: str) -> Callable[[Row], str]:
+        return lambda row: f"{row[key][1]:.2f} ({row[key][0]:.2f} to {row[key][2]:.2f})"
+
+    return table(
+        {
+            "data, alpha": lambda row: f"{row['problem']}, {row['alpha']:g}",
+            "updates": lambda row: row["updates"],
+            "assumption held": percent("assumption"),
+            "conclusion held": percent("conclusion"),
+            "conclusion, given the assumption": percent("conclusion_given_assumption"),
+            "without it": percent("conclusion_given_not_assumption"),
+            "beta ≥ \\|a\\|²/\\|b\\|²": percent("beta_covers"),
+            "\\|a\\|²/\\|b\\|²: median (5 to 95 %)": median("squared_ratio"),
+            "length of the server's step ÷ plain: median (5 to 95 %)": median("server_step_ratio"),
+            "cosine with the true gradient: plain, regulated": lambda row: ", ".join(
+                f"{value:.2f}" for value in row["cosine_before_after"]
+            ),
+        },
+        read("earlier/theory")["runs"],
+    )
+
+
+def share_range(key: str) -> str:
+    """The least and the largest share over the theory's runs."""
+    found = [100 * run[key] for run in read("earlier/theory")["runs"]]
+    return f"{min(found):.0f} to {max(found):.0f} %"
+
+
+def collapse_table() -> str:
+    """Every run of the collapse."""
+    return table(
+        {
+            "data": lambda run: run["problem"],
+            "lr, alpha, beta": lambda run: f"{run['lr']:g}, {run['alpha']:g}, {run['beta']:g}",
+            "the paper": lambda run: run["paper"],
+            "buffers": lambda run: run["buffers"],
+            "last five rounds, %": lambda run: f"{run['score']:.1f}",
+            "rounds with a negative variance": lambda run: f"{run['negative_rounds']} of {run['rounds']}",
+            "smallest factor": lambda run: f"{run['smallest_factor']:.2f}",
+            "collapsed": lambda run: "yes" if run["collapsed"] else "no",
+        },
+        read("earlier/collapse")["runs"],
+    )
+
+
+def collapsed(**wanted: object) -> str:
+    """How many runs with these values collapsed, for a sentence."""
+    runs = [run for run in read("earlier/collapse")["runs"] if all(run[key] == own for key, own in wanted.items())]
+    return f"{sum(run['collapsed'] for run in runs)} of {len(runs)}"
+
+
+AIMED = {
+    "ecgr": "ECGR, which has no target",
+    "gradient: own steps >= 0": "true gradient; each client's own steps, weights ≥ 0",
+    "gradient: own steps": "true gradient; own steps, weights of any sign",
+    "epoch: own steps >= 0": "an epoch on all data; own steps, weights ≥ 0",
+    "epoch: own steps": "an epoch on all data; own steps, weights of any sign",
+    "previous: own steps >= 0": "the last global step; own steps, weights ≥ 0",
+    "momentum: own steps >= 0": "the server's momentum; own steps, weights ≥ 0",
+    "control: own steps >= 0": "SCAFFOLD's control variate; own steps, weights ≥ 0",
+    "epoch: clients >= 0": "an epoch on all data; one weight a client, chosen jointly",
+    "epoch: all steps >= 0": "an epoch on all data; one weight a step, chosen jointly for all clients",
+    "epoch: itself": "the step of the epoch on all data itself",
+    "gradient: itself": "the true gradient itself",
+}
+"""Targets, and what is weighted to reach them."""
+
+
+def aimed_table() -> str:
+    """What aiming local steps at a target gave."""
+    return table(
+        {
+            "data": lambda pair: pair["problem"],
+            "target; what is weighted": lambda pair: AIMED[pair["method"]],
+            "difference, points (95 % CI)": with_interval,
+            "seeds": lambda pair: len(pair["seeds"]),
+            "verdict": lambda pair: pair["verdict"],
+            "cosine with the target: plain, its own": lambda pair: ", ".join(f"{c:.2f}" for c in pair["cosine"] or ()),
+        },
+        pairs("earlier/ceiling"),
+    )
+
+
+def render(template: str) -> str:
+    """One page."""
+    places = Environment(
+        loader=FileSystemLoader(Path(__file__).parent / "pages"),
+        undefined=StrictUndefined,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    known = (
+        *(pairs_table, board, overview, claims_table, tissue_table, theory_table, collapse_table, aimed_table),
+        *(gain, raised, counted, made_by, measured, better_on, share_range, collapsed),
+    )
+    names = {"SKEWED": SKEWED, "LEADERBOARD": LEADERBOARD}
+    return places.get_template(template).render({own.__name__: own for own in known} | names)
+
+
+def rebuild() -> None:
+    """Write every page."""
+    for template, page in PAGES.items():
+        (ROOT / page).write_text(render(template), encoding="utf-8")
