@@ -71,8 +71,9 @@ flower: $(STAMP)  ## the federations on another Flower: make flower FLWR=1.42.0
 	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider tests/flower
 	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider -m soak -k gives_the_weights_of_a_run_and_leaves_no_process tests/integration
 
-results: $(STAMP)  ## docs/results/paper.md and its figures, from the committed data
+results: $(STAMP)  ## the result pages and their figures, from the committed data
 	@$(BIN)/python -m study
+	@$(BIN)/pytest --quiet -m nightly tests/study
 
 soak: $(STAMP)  ## the kill tests, for longer, and those of a real federation
 	@ECGR_KILLS=20 $(BIN)/pytest tests/integration/test_resume.py tests/integration/test_checkpoint.py
