@@ -1,0 +1,142 @@
+"""What a comparison found: each method against the baseline, its end, its speed, and one word for both.
+
+The words, in order: *diverged*; *too few seeds*, where no outcome could have been shown; *better* and *worse*, where a
+difference of the end was shown and both have levelled off; *ahead* and *behind*, where one of them has not; *equal*,
+within the margin, where both have levelled off; else *inconclusive*. A difference is shown where its 95 % interval
+excludes zero and its p-value, corrected by Holm over all methods' ends and speeds together, is below 5 %.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Literal
+
+from ecgr.analysis.curves import Curves, Estimate, Speed, end, gap_closed, levelled_off, paired, speed
+from ecgr.analysis.statistics import holm, sign_flip_floor
+
+ALPHA = 0.05
+LEAST_RESAMPLED = 5
+"""Seeds below which redrawn splits show nothing: no p-value has a floor there, but the variance is hardly known."""
+
+Verdict = Literal["better", "worse", "equal", "ahead", "behind", "inconclusive", "too few seeds", "diverged"]
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """One method against the baseline.
+
+    ``score`` and ``baseline_score`` are means of the last round over the paired seeds; ``sooner`` says whether a factor
+    of speed was shown, and which way; ``levelled_off`` whether both have; ``gap_closed`` is the share of the distance to
+    ``pooled``; ``failed`` are the seeds on which the method diverged.
+    """
+
+    method: str
+    baseline: str
+    seeds: tuple[int, ...]
+    verdict: Verdict
+    difference: Estimate | None = None
+    speed: Speed | None = None
+    sooner: Literal["sooner", "later"] | None = None
+    levelled_off: bool = False
+    score: float | None = None
+    baseline_score: float | None = None
+    gap_closed: float | None = None
+    failed: tuple[int, ...] = ()
+
+
+def find(
+    methods: Mapping[str, Curves],
+    baseline: str,
+    margin: float,
+    *,
+    failed: Mapping[str, Sequence[int]] | None = None,
+    pooled: Curves | None = None,
+    constant_rate: bool = True,
+    overlap: float | None = None,
+) -> list[Pair]:
+    """Every method against the baseline.
+
+    Args:
+        methods: curves by method; a method that diverged on every seed has none.
+        baseline: the method that the others are compared with.
+        margin: what counts as no difference, in the metric's unit.
+        failed: seeds on which a method diverged; such a method has no end to compare.
+        pooled: the reference's curves, for the gap.
+        constant_rate: whether the learning rate is; under a decaying one curves level off by starving, which says
+            nothing about more rounds.
+        overlap: the ratio of test to training samples where splits are redrawn with the seed.
+
+    >>> slow = {s: [s / 1000 + r / 100 for r in range(1, 21)] for s in range(10)}
+    >>> ahead = {s: [score + 0.05 + 0.001 * s for score in curve] for s, curve in slow.items()}
+    >>> [(pair.method, pair.verdict, pair.sooner) for pair in find({"slow": slow, "ahead": ahead}, "slow", 0.005)]
+    [('ahead', 'ahead', 'sooner')]
+    """
+    lost = {name: tuple(seeds) for name, seeds in (failed or {}).items() if seeds}
+    base = methods[baseline]
+    level = {name: constant_rate and levelled_off(curves, margin) for name, curves in methods.items() if curves}
+    pairs = []
+    for name, curves in methods.items():
+        if name == baseline:
+            continue
+        seeds = tuple(paired(base, curves))
+        if name in lost or not seeds:
+            pairs.append(Pair(name, baseline, seeds, "diverged", failed=lost.get(name, ())))
+            continue
+        own, other = {seed: curves[seed] for seed in seeds}, {seed: base[seed] for seed in seeds}
+        pairs.append(
+            Pair(
+                name,
+                baseline,
+                seeds,
+                "inconclusive",
+                difference=end(other, own, overlap),
+                speed=speed(other, own, margin, overlap),
+                levelled_off=level[name] and level[baseline],
+                score=fmean(curve[-1] for curve in own.values()),
+                baseline_score=fmean(curve[-1] for curve in other.values()),
+                gap_closed=None if pooled is None else gap_closed(other, own, pooled, margin),
+            )
+        )
+    return [_judge(pair, floor, margin, overlap) for pair, floor in _correct(pairs, overlap)]
+
+
+def _correct(pairs: Sequence[Pair], overlap: float | None) -> list[tuple[Pair, float]]:
+    """Each pair with its p-values corrected over all ends and speeds, and the least that its end's could have been."""
+    tests: list[tuple[int, str, Estimate]] = []
+    for place, pair in enumerate(pairs):
+        if pair.difference is not None and pair.difference.p is not None:
+            tests.append((place, "difference", pair.difference))
+        if pair.speed is not None and pair.speed.log is not None and pair.speed.log.p is not None:
+            tests.append((place, "log", pair.speed.log))
+    found = [estimate.p or 0.0 for _, _, estimate in tests]
+    corrected, floors = list(pairs), [1.0] * len(pairs)
+    for index, ((place, what, estimate), p_holm) in enumerate(zip(tests, holm(found), strict=True)):
+        pair, better = corrected[place], replace(estimate, p_holm=p_holm)
+        if what == "difference":
+            corrected[place] = replace(pair, difference=better)
+            least = sign_flip_floor(len(estimate.differences)) if overlap is None else 0.0
+            floors[place] = holm([*found[:index], min(least, found[index]), *found[index + 1 :]])[index]
+        elif pair.speed is not None:
+            corrected[place] = replace(pair, speed=replace(pair.speed, log=better))
+    return list(zip(corrected, floors, strict=True))
+
+
+def _judge(pair: Pair, floor: float, margin: float, overlap: float | None) -> Pair:
+    if pair.verdict == "diverged" or pair.difference is None:
+        return pair
+    if pair.difference.p is None or floor >= ALPHA or (overlap is not None and len(pair.seeds) < LEAST_RESAMPLED):
+        return replace(pair, verdict="too few seeds")
+    log = None if pair.speed is None else pair.speed.log
+    if log is not None and shown(log):
+        pair = replace(pair, sooner="sooner" if log.mean > 0 else "later")
+    if shown(pair.difference):
+        words: tuple[Verdict, Verdict] = ("better", "worse") if pair.levelled_off else ("ahead", "behind")
+        return replace(pair, verdict=words[0] if pair.difference.mean > 0 else words[1])
+    if pair.levelled_off and pair.difference.within(margin, overlap):
+        return replace(pair, verdict="equal")
+    return pair
+
+
+def shown(estimate: Estimate) -> bool:
+    """Whether a difference was shown: by its interval, and by its corrected p-value."""
+    return estimate.excludes_zero and estimate.p_holm is not None and estimate.p_holm < ALPHA

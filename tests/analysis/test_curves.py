@@ -1,0 +1,160 @@
+"""Constructed curves: each kind of difference is named for what it is, and the error rates are what they should be."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from ecgr.analysis.curves import Curves, Estimate, arrival, end, gap_closed, levelled_off, paired, speed, target_of
+from ecgr.analysis.findings import Pair, find
+from ecgr.analysis.statistics import resampled_t
+
+MARGIN = 0.005
+SEEDS = range(10)
+
+
+def curves(plateau: float, scale: float, rounds: int = 120, noise: float = 0.002, stream: int = 0) -> Curves:
+    """Exponential approach to a plateau; ``scale`` rounds take it two thirds of the way."""
+    rng = np.random.default_rng([7, stream])
+    offsets = rng.normal(0, noise, len(SEEDS))
+    t = np.arange(1, rounds + 1)
+    return {s: (plateau + offsets[s] - 0.8 * np.exp(-t / scale)).tolist() for s in SEEDS}
+
+
+def only(method: Curves, baseline: Curves, **options: object) -> Pair:
+    (pair,) = find({"base": baseline, "method": method}, "base", MARGIN, **options)  # type: ignore[arg-type]
+    return pair
+
+
+def test_a_method_that_is_only_faster_is_sooner_and_in_the_end_equal() -> None:
+    pair = only(curves(0.9, 5, stream=1, noise=0.001), curves(0.9, 10, noise=0.001))
+    assert (pair.verdict, pair.sooner, pair.levelled_off) == ("equal", "sooner", True)
+    assert pair.speed is not None
+    assert pair.speed.factor == pytest.approx(2.0, rel=0.15)
+
+
+def test_a_method_that_is_only_better_is_better() -> None:
+    assert only(curves(0.95, 10, stream=1), curves(0.9, 10)).verdict == "better"
+    assert only(curves(0.85, 10, stream=1), curves(0.9, 10)).verdict == "worse"
+
+
+def test_a_method_that_crosses_is_behind_in_the_end_though_it_led_at_first() -> None:
+    pair = only(curves(0.85, 3, stream=1), curves(0.9, 8))
+    assert pair.verdict == "worse"
+    assert pair.speed is not None
+    assert pair.speed.factor is None  # it never gets to where the baseline ends
+
+
+def test_a_method_that_never_arrives_gets_no_factor_and_is_counted() -> None:
+    pair = only(curves(0.6, 10, stream=1), curves(0.9, 10))
+    assert pair.speed is not None
+    assert (pair.speed.factor, pair.speed.late) == (None, 10)
+    assert pair.sooner is None
+
+
+def test_a_few_that_do_not_arrive_count_as_arriving_at_the_last_round() -> None:
+    base = curves(0.9, 10)
+    method = {**curves(0.95, 10, stream=1), 0: [0.1] * 120}
+    pair = only(method, base)
+    assert pair.speed is not None
+    assert pair.speed.late == 1
+    assert pair.speed.log is not None
+    assert pair.speed.log.differences[0] == pytest.approx(math.log((arrival(base[0], pair.speed.target) or 120) / 120))
+
+
+def test_before_the_baseline_has_levelled_off_nobody_is_better() -> None:
+    pair = only(curves(0.9, 10, rounds=15, stream=1), curves(0.9, 20, rounds=15))
+    assert (pair.verdict, pair.levelled_off) == ("ahead", False)
+    assert only(curves(0.9, 40, rounds=15, stream=1), curves(0.9, 20, rounds=15)).verdict == "behind"
+
+
+def test_under_a_decaying_schedule_nobody_is_better() -> None:
+    assert only(curves(0.95, 10, stream=1), curves(0.9, 10), constant_rate=False).verdict == "ahead"
+
+
+def test_ties_are_equal_and_neither_sooner_nor_later() -> None:
+    same = curves(0.9, 10)
+    pair = only(same, same)
+    assert (pair.verdict, pair.sooner) == ("equal", None)
+    assert pair.speed is not None
+    assert pair.speed.factor == 1.0
+
+
+def test_noise_is_inconclusive() -> None:
+    assert only(curves(0.9, 10, noise=0.03, stream=1), curves(0.9, 10, noise=0.03)).verdict == "inconclusive"
+
+
+def test_few_seeds_say_so() -> None:
+    few = {s: c for s, c in curves(0.95, 10, stream=1).items() if s < 5}
+    assert only(few, curves(0.9, 10)).verdict == "too few seeds"
+
+
+def test_a_method_that_failed_on_a_seed_has_diverged() -> None:
+    method = {s: c for s, c in curves(0.95, 10, stream=1).items() if s != 3}
+    pair = only(method, curves(0.9, 10), failed={"method": [3]})
+    assert (pair.verdict, pair.failed) == ("diverged", (3,))
+
+
+def test_holm_counts_the_ends_and_the_speeds_of_all_methods() -> None:
+    """Two methods, four tests: the least p of ten seeds, 2/1024, is corrected by four."""
+    base = curves(0.9, 10)
+    pairs = find({"base": base, "a": curves(0.95, 5, stream=1), "b": curves(0.95, 5, stream=2)}, "base", MARGIN)
+    assert pairs[0].difference is not None
+    assert pairs[0].difference.p_holm == pytest.approx(4 * 2 / 1024)
+
+
+def test_the_gap_is_a_share_only_where_there_is_one() -> None:
+    base, method, pooled = curves(0.8, 10), curves(0.85, 10, stream=1), curves(0.9, 10, stream=2)
+    assert gap_closed(base, method, pooled, MARGIN) == pytest.approx(0.5, abs=0.05)
+    assert gap_closed(pooled, method, base, MARGIN) is None
+
+
+def test_levelled_off_looks_at_the_bound_and_not_at_the_mean() -> None:
+    """Seeds that disagree leave the question open though their mean gain is nothing."""
+    rng = np.random.default_rng(0)
+    flat = {s: [0.5] * 20 + [0.9 + x] * 20 for s, x in enumerate(rng.normal(0, 0.001, 10))}
+    assert levelled_off(flat, MARGIN) is False  # the second half begins at round 20, before the rise
+    flat = {s: [0.5] * 19 + [0.9] + [0.9 + x] * 20 for s, x in enumerate(rng.normal(0, 0.001, 10))}
+    assert levelled_off(flat, MARGIN)
+    noisy = {s: [0.9] * 20 + [0.9 + x] * 20 for s, x in enumerate(rng.normal(0, 0.02, 10))}
+    assert not levelled_off(noisy, MARGIN)
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=30), st.floats(0, 1))
+def test_arrival_is_the_first_round_at_the_target(curve: list[float], target: float) -> None:
+    number = arrival(curve, target)
+    reached = [i + 1 for i, score in enumerate(curve) if score >= target]
+    assert number == (reached[0] if reached else None)
+
+
+@given(st.lists(st.floats(-1, 1), min_size=2, max_size=12))
+def test_without_overlap_the_resampled_test_is_students(differences: list[float]) -> None:
+    if np.ptp(differences) < 1e-6:
+        return
+    (low, high), p = resampled_t(differences, 0.0)
+    assert p == pytest.approx(stats.ttest_1samp(differences, 0).pvalue, abs=1e-9)
+    expected = stats.ttest_1samp(differences, 0).confidence_interval(0.95)
+    assert (low, high) == pytest.approx((expected.low, expected.high))
+
+
+def test_redrawn_splits_widen_the_interval_by_nadeau_and_bengio() -> None:
+    differences = [0.01, 0.02, 0.015, 0.03, 0.0]
+    plain, wide = Estimate.of(differences), Estimate.of(differences, overlap=0.25)
+    assert plain.interval is not None
+    assert wide.interval is not None
+    ratio = (wide.interval[1] - wide.mean) / (plain.interval[1] - plain.mean)
+    assert ratio == pytest.approx(math.sqrt((1 / 5 + 0.25) / (1 / 5)))
+
+
+def test_end_and_target_by_hand() -> None:
+    """Baseline ends 0.50 and 0.60 (mean 0.55), the method 0.60 and 0.65: differences 0.10 and 0.05."""
+    base, method = {0: [0.1, 0.5], 1: [0.2, 0.6]}, {0: [0.55, 0.6], 1: [0.5, 0.65]}
+    assert end(base, method).differences == pytest.approx((0.10, 0.05))
+    assert target_of(base, 0.01) == pytest.approx(0.54)
+    found = speed(base, method, 0.01)
+    assert found.late_baseline == 1  # seed 0 never gets to 0.54
+    assert found.log is None  # half of the seeds are more than a fifth
+    assert paired(base, {1: [0.0]}) == [1]
