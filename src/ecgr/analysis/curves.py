@@ -1,7 +1,7 @@
 """What learning curves say of two methods: who ends higher, who is sooner there, and whether anybody still gains.
 
-A curve is the score by round of one run, larger is better (a loss is given negated). A method is its curves by seed, all
-of one length. Everything is paired by seed.
+A curve is the score by round of one run, larger is better (a loss is given negated). A method is its curves by seed,
+all of one length. Everything is paired by seed.
 
 - *End*: the difference of the last scores.
 - *Speed*: the target is the mean of the baseline's last scores, less the margin. The factor is the baseline's round of
@@ -77,8 +77,8 @@ class Estimate:
 class Speed:
     """How much sooner a method reaches what the baseline ends with.
 
-    ``log`` is the estimate on the log scale; ``late`` and ``late_baseline`` count the seeds that do not arrive; there is
-    no ``log`` where they are too many. ``rounds`` are mean rounds of arrival: the method's, the baseline's.
+    ``log`` is the estimate on the log scale; ``late`` and ``late_baseline`` count the seeds that do not arrive, and
+    there is no ``log`` where they are too many. ``rounds`` are mean rounds of arrival: the method's, the baseline's.
     """
 
     target: float

@@ -26,8 +26,8 @@ class Pair:
     """One method against the baseline.
 
     ``score`` and ``baseline_score`` are means of the last round over the paired seeds; ``sooner`` says whether a factor
-    of speed was shown, and which way; ``levelled_off`` whether both have; ``gap_closed`` is the share of the distance to
-    ``pooled``; ``failed`` are the seeds on which the method diverged.
+    of speed was shown, and which way; ``levelled_off`` whether both have; ``gap_closed`` is the share of the distance
+    to ``pooled``; ``failed`` are the seeds on which the method diverged.
     """
 
     method: str
