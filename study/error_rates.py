@@ -29,12 +29,12 @@ def simulate(
 ) -> list[NDArray[np.float64]]:
     """Curves (seeds x rounds) of each method, given by what it adds to the plateau and divides the pace by."""
     rounds = np.arange(1, ROUNDS + 1)
-    plateau, pace = 0.9 + rng.normal(0, 0.0015, seeds), 12 * np.exp(rng.normal(0, 0.1, seeds))
+    plateau, pace = 0.9 + rng.normal(0, 0.001, seeds), 12 * np.exp(rng.normal(0, 0.1, seeds))
     found = []
     for gain, faster in methods:
         own = plateau + gain + rng.normal(0, 0.001, seeds)
         own -= collapse * (rng.random(seeds) < 0.05) * rng.exponential(0.02, seeds)
-        speed = pace / faster * np.exp(rng.normal(0, 0.05, seeds))
+        speed = pace / faster * np.exp(rng.normal(0, 0.15, seeds))
         found.append(own[:, None] - 0.7 * np.exp(-rounds / speed[:, None]))
     return found
 

@@ -122,17 +122,17 @@ def _correct(pairs: Sequence[Pair], overlap: float | None) -> list[tuple[Pair, f
 
 
 def _judge(pair: Pair, floor: float, margin: float, overlap: float | None) -> Pair:
-    if pair.verdict == "diverged" or pair.difference is None:
+    difference, speed = pair.difference, pair.speed
+    if pair.verdict == "diverged" or difference is None or speed is None:
         return pair
-    if pair.difference.p is None or floor >= ALPHA or (overlap is not None and len(pair.seeds) < LEAST_RESAMPLED):
+    if difference.p is None or floor >= ALPHA or (overlap is not None and len(pair.seeds) < LEAST_RESAMPLED):
         return replace(pair, verdict="too few seeds")
-    log = None if pair.speed is None else pair.speed.log
-    if log is not None and shown(log):
-        pair = replace(pair, sooner="sooner" if log.mean > 0 else "later")
-    if shown(pair.difference):
+    if speed.log is not None and shown(speed.log):
+        pair = replace(pair, sooner="sooner" if speed.log.mean > 0 else "later")
+    if shown(difference):
         words: tuple[Verdict, Verdict] = ("better", "worse") if pair.levelled_off else ("ahead", "behind")
-        return replace(pair, verdict=words[0] if pair.difference.mean > 0 else words[1])
-    if pair.levelled_off and pair.difference.within(margin, overlap):
+        return replace(pair, verdict=words[0] if difference.mean > 0 else words[1])
+    if pair.levelled_off and difference.within(margin, overlap):
         return replace(pair, verdict="equal")
     return pair
 
