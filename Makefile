@@ -45,7 +45,7 @@ conformance: $(STAMP)  ## every algorithm x server rule x regulator x loss: seri
 	@$(BIN)/pytest --numprocesses 2 --dist worksteal -m product tests/conformance
 
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
-	@$(BIN)/ecgr bench
+	@$(BIN)/python -m benchmarks
 
 docs: $(STAMP)  ## the documentation as a site, in build/site: offline, no warning allowed
 	@$(BIN)/python docs/generate.py

@@ -1,4 +1,4 @@
 """Benchmarks with thresholds: ratios measured side by side in one run, so that a slow machine changes none of them.
 
-``ecgr bench`` (or ``make bench``) runs them from a checkout. Each module measures one claim and yields `Row`s.
+``make bench`` (``python -m benchmarks``) runs them from a checkout. Each module measures one claim and yields `Row`s.
 """

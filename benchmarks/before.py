@@ -2,7 +2,7 @@
 
 Forty runs, {fedavg, scaffold} x {none, ecgr} x ten seeds on the digits, from the command to the page, in turn; printed
 is the processor time of each, workers included, and their ratio. The earlier code is taken out of this repository's
-history into a temporary folder, and runs in this environment. Not part of `ecgr bench`: a pair takes minutes.
+history into a temporary folder, and runs in this environment. Not part of `python -m benchmarks`: a pair takes minutes.
 """
 
 import os

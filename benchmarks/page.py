@@ -3,8 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from benchmarks.rows import Row
-from ecgr.cli.benching import number
+from benchmarks.rows import Row, number
 
 HEADINGS = {
     "selection": "Against the explicit search of the published method, which stacks all candidate sums at every step,"
@@ -44,7 +43,7 @@ HEADINGS = {
 
 
 def page(rows: list[Row], facts: Mapping[str, Any], population: Mapping[int, float], quick: bool) -> str:
-    command = "ecgr bench --figures" + (" --quick" if quick else "")
+    command = "python -m benchmarks --figures" + (" --quick" if quick else "")
     judged = [row for row in rows if row.limit is not None]
     lines = [
         "# Performance",
@@ -57,7 +56,8 @@ def page(rows: list[Row], facts: Mapping[str, Any], population: Mapping[int, flo
         f"**{sum(bool(row.passed) for row in judged)} of {len(judged)} thresholds met.** Every number is a ratio of two"
         " things measured in turn in one run, or a share of the same round, and the median where it was repeated"
         " (of the fastest rounds, where a row says so), but those that are said to be seconds. Seconds are of this"
-        " machine. `ecgr bench --only NAME --repeat 5` shows how far a group's rows differ from one run to the next.",
+        " machine. `python -m benchmarks --only NAME --repeat 5` shows how far a group's rows differ from"
+        " one run to the next.",
         "",
         "All of it ran on the CPU, one thread a process; Flower's template alone has the two threads that its engine"
         " gives a client by default, and one client at a time. With `--device cuda` the same code runs on a GPU:"

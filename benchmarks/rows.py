@@ -115,3 +115,14 @@ def probe(
         said = done.stderr.strip().splitlines() or ["it failed"]
         raise RuntimeError(f"{module}: {said[-1]}")
     return json.loads(done.stdout.strip().splitlines()[-1])
+
+
+def number(value: float | None) -> str:
+    """Four significant digits.
+
+    >>> number(35.0), number(0.99999), number(1.2e-7), number(None)
+    ('35', '1.0000', '1.2e-07', '-')
+    """
+    if value is None:
+        return "-"
+    return f"{value:.4f}" if 0.9 <= value < 1.5 and value != 1 else f"{value:.4g}"

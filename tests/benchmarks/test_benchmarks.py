@@ -2,27 +2,32 @@
 
 import json
 from collections.abc import Callable, Iterator
+from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from typer.testing import CliRunner
 
-from ecgr.cli.app import app
-from ecgr.cli.benching import _module
 from ecgr.core.regulators import herd
 
-rows, suite = _module("rows"), _module("suite")
+
+def _module(name: str) -> Any:
+    """A module of ``benchmarks``, which is no part of the package."""
+    return import_module(f"benchmarks.{name}")
+
+
+rows, suite, app = _module("rows"), _module("suite"), _module("__main__").app
 
 
 def bench(monkeypatch: pytest.MonkeyPatch, *found: Any) -> Any:
-    """`ecgr bench` on a suite that measures just these rows."""
+    """`python -m benchmarks` on a suite that measures just these rows."""
 
     def measured(quick: bool) -> Iterator[Any]:
         yield from found
 
     monkeypatch.setattr(suite, "BENCHMARKS", {"one": measured})
-    return CliRunner().invoke(app, ["bench"])
+    return CliRunner().invoke(app, [])
 
 
 @pytest.mark.parametrize(
@@ -75,7 +80,7 @@ def test_a_benchmark_that_breaks_off_loses_no_other(monkeypatch: pytest.MonkeyPa
         yield rows.at_most("whole: one", 0.5, 1.0)
 
     monkeypatch.setattr(suite, "BENCHMARKS", {"broken": broken, "whole": whole})
-    answer = CliRunner().invoke(app, ["bench", "--json"])
+    answer = CliRunner().invoke(app, ["--json"])
     assert answer.exit_code == 1
     found = json.loads(answer.stdout)
     assert [row["name"] for row in found["rows"]] == ["broken: first", "broken: the rest of it", "whole: one"]
@@ -90,7 +95,7 @@ def test_repeated_runs_show_each_rows_spread(monkeypatch: pytest.MonkeyPatch) ->
         yield rows.at_most("one: row", next(values), 1.0)
 
     monkeypatch.setattr(suite, "BENCHMARKS", {"one": measured})
-    answer = CliRunner().invoke(app, ["bench", "--json", "--repeat", "3"])
+    answer = CliRunner().invoke(app, ["--json", "--repeat", "3"])
     assert json.loads(answer.stdout)["spread"] == {"one: row": [0.3, 0.4, 0.5]}
 
 
@@ -131,7 +136,7 @@ def test_the_page_has_every_row_its_commit_and_its_command() -> None:
         {10: 0.1},
         False,
     )
-    assert "`ecgr bench --figures`" in text
+    assert "`python -m benchmarks --figures`" in text
     assert "`abc123`" in text
     assert f"**{len(names) - 1} of {len(names)} thresholds met.**" in text
     assert text.count("| something |") == len(names)

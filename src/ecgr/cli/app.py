@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import benching, comparing, data, demo, federating, listing, reporting, running, sweeping
+from ecgr.cli import comparing, data, demo, federating, listing, reporting, running, sweeping
 from ecgr.cli.commands import command
 from ecgr.cli.console import complain
 from ecgr.cli.interrupts import Interrupted, this_command, was_interrupted
@@ -38,7 +38,6 @@ command(app, "sweep", "ecgr sweep study/main --dry-run")(sweeping.sweep_command)
 command(app, "report", "ecgr report runs/compare-quickstart")(reporting.report_command)
 command(app, "figures", "ecgr figures runs/compare-quickstart --output figures")(reporting.figures_command)
 command(app, "partition", "ecgr partition --data digits --clients 10 --alpha 0.1")(data.partition_command)
-command(app, "bench", "ecgr bench --quick")(benching.bench_command)
 command(app, "list", "ecgr list", "ecgr list methods")(listing.list_command)
 app.add_typer(data.data_app, name="data")
 app.add_typer(federating.federate_app, name="federate")
