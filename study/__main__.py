@@ -2,8 +2,8 @@
 
 ::
 
-    python -m study                   rebuild the result pages and their figures from docs/results/data
-    python -m study gather DIR...     keep what `ecgr compare` wrote in these directories, with the commit that made it
+    python -m study                        rebuild the result pages and their figures from docs/results/data
+    python -m study gather DIR [COMMIT]    keep what `ecgr compare` wrote in DIR, with the commit that made it
 """
 
 import sys
@@ -15,17 +15,17 @@ from study.gather import gather
 
 def main(arguments: list[str]) -> str | None:
     """Run a command; what went wrong, if something did."""
-    name, *places = arguments or ["rebuild"]
-    if name not in ("rebuild", "gather") or (name == "gather") != bool(places):
-        return __doc__
-    try:
-        for place in places:
-            gather(Path(place), pages.DATA)
-    except (OSError, ValueError) as error:
-        return str(error)
-    if name == "rebuild":
-        pages.rebuild()
-        figures.rebuild()
+    match arguments:
+        case []:
+            pages.rebuild()
+            figures.rebuild()
+        case ["gather", place, *commit] if len(commit) < 2:
+            try:
+                gather(Path(place), pages.DATA, *commit)
+            except ValueError as error:
+                return str(error)
+        case _:
+            return __doc__
     return None
 
 

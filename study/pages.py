@@ -130,6 +130,7 @@ def board(name: str) -> str:
         "lr": lambda pair: f"{pair['lr']:g}{' (edge)' if pair['at_edge'] else ''}",
         f"difference, {unit} (95 % CI)": lambda pair: with_interval(pair, unit),
         "verdict": lambda pair: pair["verdict"],
+        "rounds to target (FedAvg's)": _rounds,
         "distance": lambda pair: "" if pair["distance"] is None else f"{pair['distance']:.1f}",
         "difference at equal distance (97.5 % CI)": lambda pair: _at_equal_distance(pair, unit),
     }
@@ -141,6 +142,11 @@ def board(name: str) -> str:
             *("", table(columns, rows)),
         ]
     )
+
+
+def _rounds(pair: Row) -> str:
+    plain, own = pair["rounds_to_target"] or (None, None)
+    return "" if plain is None else f"{own:.1f} ({plain:.1f})"
 
 
 def _at_equal_distance(pair: Row, unit: str) -> str:

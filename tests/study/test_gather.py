@@ -7,7 +7,7 @@ import pytest
 from study.gather import gather
 
 
-def finished(place: Path, commits: list[str]) -> Path:
+def finished(place: Path, commits: list[str | None]) -> Path:
     place.mkdir()
     for number, commit in enumerate(commits):
         run = place / f"run-{number}"
@@ -24,6 +24,14 @@ def test_a_comparison_is_kept_under_its_name_with_its_commits(tmp_path: Path) ->
     assert (kept / "comparison.json").read_text() == '{"pairs": []}'
     source = json.loads((kept / "source.json").read_text())
     assert source == {"commits": ["a", "b"], "machines": [{"cores": 2}], "runs": 3, "versions": [{"torch": "2"}]}
+
+
+def test_a_commit_that_no_record_names_is_asked_for(tmp_path: Path) -> None:
+    place = finished(tmp_path / "compare-digits", [None])
+    with pytest.raises(ValueError, match="do not name their commit"):
+        gather(place, tmp_path / "data")
+    kept = gather(place, tmp_path / "data", "abc")
+    assert json.loads((kept / "source.json").read_text())["commits"] == ["abc"]
 
 
 def test_what_is_not_finished_or_has_no_source_is_refused(tmp_path: Path) -> None:

@@ -95,7 +95,7 @@ def test_the_slope_at_one_may_be_positive() -> None:
 
 
 @given(seeds, betas)
-def test_the_error_shrinks_exactly_if_the_direction_improves(seed: int, beta: float) -> None:
+def test_the_error_shrinks_exactly_if_the_update_turns_towards_mu(seed: int, beta: float) -> None:
     """|gamma v - mu| < |c - mu| iff cos(v, mu) > cos(c, mu), iff <gamma v - c, mu> > 0: both have the length of c."""
     a, b, mu = drawn(seed, 3)
     c, update = a + b, regulated(a, b, beta)
