@@ -8,7 +8,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import torch
@@ -61,6 +61,25 @@ class Snapshot:
     buffers: Mapping[str, Tensor]
     server: State
     clients: ClientStates
+
+
+class Line(TypedDict, total=False):
+    """A round in the record. No metric of a client may have one of these names."""
+
+    round: int
+    accuracy: float
+    metrics: dict[str, float]
+    loss: float
+    train_loss: float
+    worst_client: float | None
+    lr: float
+    seconds: float
+    examples: int
+    bytes_up: int
+    bytes_down: int
+    step_norm: float
+    clients: list[dict[str, Any]]
+    rejected: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,9 +171,8 @@ def conclude(
     after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
     step = served(problem, snapshot) - served(problem, after)
     evaluation = score(after) if score is not None else evaluate(problem, engine, after)
-    row: dict[str, Any] = {
+    row: Line = {
         "round": after.rounds,
-        **{name: value for name, value in evaluation.metrics.items() if name == "accuracy"},
         "metrics": dict(evaluation.metrics),
         "loss": evaluation.loss,
         "train_loss": float(np.average([r.train_loss for r in used], weights=[r.examples for r in used])),
@@ -168,6 +186,8 @@ def conclude(
         "clients": [_client_row(r, problem.metrics[0].name, evaluation) for r in used],
         "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
     }
+    if "accuracy" in evaluation.metrics:
+        row["accuracy"] = evaluation.metrics["accuracy"]
     return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
 
 

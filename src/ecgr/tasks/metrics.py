@@ -47,6 +47,16 @@ class Metric(Protocol):
         ...
 
 
+def bounds_of(metric: Metric) -> tuple[float, float]:
+    """The smallest and the largest value that a metric can have; a share is one of the whole.
+
+    >>> bounds_of(AUC()), bounds_of(MAE())
+    ((0.0, 1.0), (0.0, inf))
+    """
+    known: tuple[float, float] = (0.0, 1.0) if metric.unit == SHARE else (-np.inf, np.inf)
+    return getattr(metric, "bounds", known)
+
+
 def describe(metric: Metric) -> dict[str, Any]:
     """What a record says of a metric."""
     return {"name": metric.name, "unit": metric.unit, "larger_is_better": metric.larger_is_better}
@@ -132,6 +142,7 @@ class MacroF1:
 
     name: ClassVar[str] = "macro_f1"
     unit: ClassVar[str] = ""
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     larger_is_better: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
@@ -150,6 +161,7 @@ class AUC:
 
     name: ClassVar[str] = "auc"
     unit: ClassVar[str] = ""
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     larger_is_better: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
@@ -174,6 +186,7 @@ class R2:
 
     name: ClassVar[str] = "r2"
     unit: ClassVar[str] = ""
+    bounds: ClassVar[tuple[float, float]] = (-np.inf, 1.0)
     larger_is_better: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
@@ -196,6 +209,7 @@ class MAE:
 
     name: ClassVar[str] = "mae"
     unit: ClassVar[str] = ""
+    bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
     larger_is_better: ClassVar[bool] = False
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.float64]:
@@ -214,6 +228,7 @@ class Perplexity:
 
     name: ClassVar[str] = "perplexity"
     unit: ClassVar[str] = ""
+    bounds: ClassVar[tuple[float, float]] = (1.0, np.inf)
     larger_is_better: ClassVar[bool] = False
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.float64]:

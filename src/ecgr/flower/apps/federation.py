@@ -3,6 +3,7 @@
 import logging
 import time
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 from flwr.app import MessageType
 
@@ -11,7 +12,7 @@ from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.scoring import combine_scores, site_scores
 from ecgr.flower.apps.wire import NEVER, Order
 from ecgr.flower.guard.guard import UNKNOWN, Arrival, Guard
-from ecgr.flower.guard.inspection import Asked
+from ecgr.flower.guard.inspection import Asked, Refusal
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import Evaluation
@@ -43,15 +44,17 @@ class Federation:
         before: list[tuple[int, str]] = []
         for attempt in range(1, self.guard.attempts + 1):
             replies = self._attempt(snapshot, jobs, attempt)
-            if len(replies.used) >= self.guard.min_clients:
-                counted = replace(replies, rejected=[*before, *replies.rejected])
-                score = self._score if self.scored_by_sites else None
+            used, sizes = [result.client for result in replies.used], self.problem.partition.sizes()
+            shortfall = self.guard.shortfall(used, [job.client for job in jobs], dict(enumerate(sizes)))
+            if shortfall is None:
+                rejected = [*before, *replies.rejected]
+                counted = replace(replies, rejected=rejected)
+                score = partial(self._score, rejected) if self.scored_by_sites else None
                 return conclude(self.problem, self._engine, snapshot, jobs, counted, began, score)
-            usable = f"{len(replies.used)} of {len(jobs)} replies usable, {self.guard.min_clients} needed"
-            log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, usable)
+            log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, shortfall)
             before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
         reasons = "; ".join(f"{self.fleet.name(client)}: {reason}" for client, reason in replies.rejected)
-        raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {usable} ({reasons})")
+        raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {shortfall} ({reasons})")
 
     def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], attempt: int) -> Replies:
         """Ask the round's clients once."""
@@ -60,7 +63,15 @@ class Federation:
         nodes = self.fleet.wait_for(clients, self.guard.min_clients, self.guard.deadline)
         orders = {job.client: self._order(snapshot, job) for job in jobs}
         asked = {
-            client: Asked(self.problem, order, self.flower_run, nodes.get(client, UNKNOWN), group, sizes[client])
+            client: Asked(
+                problem=self.problem,
+                order=order,
+                flower_run=self.flower_run,
+                node=nodes.get(client, UNKNOWN),
+                group=group,
+                enrolled=sizes[client],
+                past=snapshot.clients.get(client) or {},
+            )
             for client, order in orders.items()
         }
         contents = {nodes[client]: orders[client].to_records() for client in clients if client in nodes}
@@ -70,8 +81,11 @@ class Federation:
             arrivals.append(Arrival(UNKNOWN if client is None else client, message))
         return self.guard.judge(asked, arrivals)
 
-    def _score(self, snapshot: Snapshot) -> Evaluation:
-        """Have the sites evaluate the model that is handed out, each on its own test samples."""
+    def _score(self, unscored: list[tuple[int, str]], snapshot: Snapshot) -> Evaluation:
+        """Have the sites evaluate the model that is handed out, each on its own test samples.
+
+        Those whose scores are not used are added to ``unscored``, with the reason.
+        """
         with_tests = [client for client, site in self.fleet.sites.items() if site.tests]
         nodes = self.fleet.wait_for(with_tests, len(with_tests), self.guard.deadline)
         params = served(self.problem, snapshot)
@@ -80,17 +94,19 @@ class Federation:
             for client in nodes
         }
         contents = {nodes[client]: order.to_records() for client, order in orders.items()}
-        group, found = f"{snapshot.rounds}.scores", {}
+        group, found, refused = f"{snapshot.rounds}.scores", {}, {}
         for node, reply in self.fleet.exchange(contents, MessageType.EVALUATE, group, self.guard.deadline):
             client = self.fleet.client_of(node)
-            if client is None or client in found or isinstance(reply, str) or reply.has_error():
+            if client is None or client in found or client in refused:
                 continue
-            scores = site_scores(orders[client], reply.content)
-            if scores is not None:
-                found[client] = scores
-        missing = sorted(set(with_tests) - set(found))
-        if missing:
-            log.warning("round %d: not scored by %s", snapshot.rounds, ", ".join(map(self.fleet.name, missing)))
+            try:
+                found[client] = site_scores(self.problem, orders[client], reply)
+            except Refusal as refusal:
+                refused[client] = str(refusal)
+        late = f"missing: no scores within {self.guard.deadline:g} s"
+        for client in sorted(set(with_tests) - set(found)):
+            unscored.append((client, f"evaluation: {refused.get(client, late)}"))
+            log.warning("round %d: %s: %s", snapshot.rounds, self.fleet.name(client), unscored[-1][1])
         return combine_scores(self.problem, self.fleet.sites, found)
 
     def _order(self, snapshot: Snapshot, job: ClientJob) -> Order:

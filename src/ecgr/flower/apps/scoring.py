@@ -8,17 +8,20 @@ import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
-from flwr.app import ConfigRecord, MetricRecord, RecordDict
+from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
 from ecgr.errors import EnvironmentFault, QuorumLost
 from ecgr.flower.apps.enrolment import Enrolment
 from ecgr.flower.apps.wire import METRICS, REPORT, Order
+from ecgr.flower.guard.inspection import Refusal, describe
 from ecgr.simulation.engines import Engine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluate import Evaluation, shards, summarise
 from ecgr.simulation.workspace import Problem
+from ecgr.tasks.metrics import bounds_of
 
 LOSS = "loss"
+ROUNDING = 1e-9
 
 
 def score_records(problem: Problem, engine: Engine, order: Order) -> RecordDict:
@@ -35,16 +38,30 @@ def score_records(problem: Problem, engine: Engine, order: Order) -> RecordDict:
     return RecordDict({METRICS: MetricRecord(dict(finite)), REPORT: report})
 
 
-def site_scores(order: Order, content: RecordDict) -> dict[str, float] | None:
-    """The numbers of a reply, or None where it does not answer this order."""
-    report, metrics = content.config_records.get(REPORT), content.metric_records.get(METRICS)
+def site_scores(problem: Problem, order: Order, reply: Message | str) -> dict[str, float]:
+    """The numbers of a reply; raises `Refusal` unless they answer this order and can be what they say they are."""
+    if isinstance(reply, str):
+        raise Refusal(f"unreadable: {reply}")
+    if reply.has_error():
+        raise Refusal(describe(reply.error.code, reply.error.reason))
+    report, metrics = reply.content.config_records.get(REPORT), reply.content.metric_records.get(METRICS)
     if report is None or metrics is None:
-        return None
+        raise Refusal(f"records: expected {METRICS} and {REPORT}")
     said = (report.get("run"), report.get("client"), report.get("round"))
     if said != (order.run, order.client, order.round_index):
-        return None
-    numbers = {name: value for name, value in metrics.items() if isinstance(value, float) and math.isfinite(value)}
-    return numbers if LOSS in numbers else None
+        raise Refusal("round: the scores are for another run, client or round")
+    bounds = {f"metric/{metric.name}": bounds_of(metric) for metric in problem.metrics} | {LOSS: (-math.inf, math.inf)}
+    if LOSS not in metrics or not metrics.keys() <= bounds.keys():
+        raise Refusal("metrics: expected the loss, and metrics of the task")
+    numbers = {}
+    for name, value in metrics.items():
+        least, most = bounds[name]
+        if not isinstance(value, float) or not math.isfinite(value):
+            raise Refusal(f"score: {name} is {ascii(value)[:40]}, expected a finite number")
+        if not least - ROUNDING <= value <= most + ROUNDING:
+            raise Refusal(f"score: {name} is {value:.6g}, allowed {least:g} to {most:g}")
+        numbers[name] = value
+    return numbers
 
 
 def combine_scores(

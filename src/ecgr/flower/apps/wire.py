@@ -82,7 +82,6 @@ class Order:
 
 def reply_records(order: Order, result: ClientResult, *, state_lost: bool) -> RecordDict:
     """What a site answers."""
-    metrics = {**result.metrics, **({"state_lost": 1.0} if state_lost else {})}
     report = ConfigRecord(
         {
             "run": order.run,
@@ -94,10 +93,11 @@ def reply_records(order: Order, result: ClientResult, *, state_lost: bool) -> Re
             "seconds": result.seconds,
             "kept": list(result.kept),
             "store": result.picked_store or "",
+            "state_lost": state_lost,
         }
     )
     arrays = to_arrays(reply_tensors(result.contribution.payload, result.buffers))
-    return RecordDict({ARRAYS: arrays, METRICS: MetricRecord(dict(metrics)), REPORT: report})
+    return RecordDict({ARRAYS: arrays, METRICS: MetricRecord(dict(result.metrics)), REPORT: report})
 
 
 def reply_tensors(payload: State, buffers: State) -> dict[str, Tensor]:

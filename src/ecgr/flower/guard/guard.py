@@ -3,9 +3,15 @@
 A reply counts only if it is exactly what was asked for: then the others can be dropped and recorded, and the aggregate
 is, bit for bit, that of the good ones alone. `inspection` looks at one reply at a time; here they are compared with
 each other, because an update can be well formed and still be far too long.
+
+How long an honest update is depends on how long the site trained. Over a steps (effective ones, which count momentum)
+it is a straight line at most, in proportion to a, and where only noise moves it, in proportion to the root of a. So
+what a reply of a_j steps says of another of a_i steps is its length times ``(a_i / a_j) ** 0.75`` where a_i is larger
+(with a factor of 10 that admits a straight line up to 10,000 times the steps) and times the root of the ratio where it
+is smaller. Steps follow from the enrolled sizes; a reply cannot choose them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from statistics import median_low
 from typing import Annotated, Literal
@@ -22,6 +28,34 @@ from ecgr.simulation.rounds import Replies
 UNKNOWN = -1
 """Stands for the client of a node that nobody enrolled."""
 
+TRUSTED_AFTER = 2
+"""From so many accepted updates on, a site's own past bounds it, too."""
+
+GROWTH = {"update": (0.75, 0.5), "model": (1.0, 0.5), "statistics": (0.75, 0.0), "counter": (1.0, 0.0)}
+"""The power of the ratio of steps by which a length is carried over to a site with more steps, and to one with fewer.
+
+A ``model`` is one whose steps nobody counted, only its samples: momentum may lengthen it more. Statistics and counters
+are values, which need not be smaller after fewer steps.
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """Something in a reply that has a length: what ``GROWTH`` calls it, its name, and its length as it was sent out."""
+
+    kind: str
+    name: str
+    sent: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Measured:
+    """A reply's lengths, the effective steps behind them, and the longest that were accepted from this site before."""
+
+    lengths: Mapping[Quantity, float]
+    steps: float
+    longest: Mapping[str, float]
+
 
 @component
 class Guard:
@@ -31,9 +65,9 @@ class Guard:
         min_clients: below so many usable replies a round is void. With one alone, the aggregate would be its update.
         deadline: seconds after which a reply is missing.
         attempts: so many void attempts at one round end the run.
-        norm_factor: a norm above this multiple of the (low) median of the round's replies is an outlier.
+        norm_factor: a length above this multiple of what the round's replies lead to expect is an outlier.
         outliers: whether these are dropped, or scaled down to that multiple.
-        norm_cap: no tensor may be longer than this, whatever the others are.
+        norm_cap: no update may be longer than this, whatever the others are.
 
     >>> Guard(min_clients=3).norm_factor
     10.0
@@ -64,35 +98,54 @@ class Guard:
         rejected += [
             (client, f"missing: no reply within {self.deadline:g} s") for client in asked if client not in heard
         ]
-        used, outlying = self.compare(accepted)
-        states: dict[int, State] = {r.client: {"round": torch.tensor(asked[r.client].order.round_index)} for r in used}
-        return Replies(used, states, sorted([*rejected, *outlying]))
-
-    def compare(self, accepted: Mapping[int, ClientResult]) -> tuple[list[ClientResult], list[tuple[int, str]]]:
-        """Drop or clip what is far longer than the round's median."""
-        norms = {client: _norms(result) for client, result in accepted.items()}
-        references = {
-            name: median_low([by_name[name] for by_name in norms.values()])
-            for by_name in norms.values()
-            for name in by_name
-        }
-        used, rejected = [], []
-        for client, result in sorted(accepted.items()):
-            limits = {name: self._limit(reference) for name, reference in references.items()}
-            far = {name: norm for name, norm in norms[client].items() if norm > limits[name]}
-            if not far:
-                used.append(result)
-            elif self.outliers == "clip" and far.keys() <= result.contribution.payload.keys():
-                used.append(_clip(result, {name: limits[name] / norm for name, norm in far.items()}))
+        measured = {client: _measure(asked[client], result) for client, result in accepted.items()}
+        used, states = [], {}
+        for client, limits in sorted(self.limits(measured).items()):
+            result, own = accepted[client], measured[client]
+            far = {quantity: limit for quantity, limit in limits.items() if own.lengths[quantity] > limit}
+            if not far or (self.outliers == "clip" and all(quantity.kind == "update" for quantity in far)):
+                shorter = {quantity.name: limit / own.lengths[quantity] for quantity, limit in far.items()}
+                used.append(_clip(result, shorter) if far else result)
+                states[client] = _remember(asked[client], own, shorter)
             else:
-                name, norm = next(iter(far.items()))
-                reason = f"norm: {name} has norm {norm:.3g}, allowed {limits[name]:.3g} (median {references[name]:.3g})"
-                rejected.append((client, reason))
-        return used, rejected
+                rejected.append((client, outlier(own, far)))
+        return Replies(used, states, sorted(rejected))
 
-    def _limit(self, reference: float) -> float:
-        # where at least half are exactly zero, any other would be an outlier: only the cap holds then
-        return min(self.norm_cap, self.norm_factor * reference) if reference else self.norm_cap
+    def limits(self, measured: Mapping[int, Measured]) -> dict[int, dict[Quantity, float]]:
+        """How long each of a round's replies may be."""
+        quantities = {quantity: None for own in measured.values() for quantity in own.lengths}
+        limits: dict[int, dict[Quantity, float]] = {client: {} for client in measured}
+        for quantity in quantities:
+            more, fewer = GROWTH[quantity.kind]
+            known = [(own.lengths[quantity], own.steps) for own in measured.values()]
+            for client, own in measured.items():
+                ratios = [(length, own.steps / steps) for length, steps in known]
+                expected = median_low([length * ratio ** (more if ratio > 1 else fewer) for length, ratio in ratios])
+                limits[client][quantity] = self._limit(quantity, expected, own.longest.get(quantity.name))
+        return limits
+
+    def _limit(self, quantity: Quantity, expected: float, longest: float | None) -> float:
+        limit = self.norm_factor * max(expected, quantity.sent)
+        if quantity.kind == "counter":
+            return limit  # what most sites left as it was is not to be counted in
+        if not limit:
+            limit = self.norm_cap  # where half are exactly zero, any other would be an outlier
+        if quantity.kind == "statistics":
+            return limit
+        limit = min(limit, self.norm_cap)
+        # others may have converged since: what is no longer than it used to be is no outlier
+        return limit if longest is None else max(min(limit, self.norm_factor * longest), longest)
+
+    def shortfall(self, used: Iterable[int], asked: Iterable[int], enrolled: Mapping[int, int]) -> str | None:
+        """Why a round is void; None if it counts."""
+        used, asked = set(used), set(asked)
+        usable = f"{len(used)} of {len(asked)} replies usable"
+        if len(used) < self.min_clients:
+            return f"{usable}, {self.min_clients} needed"
+        lost, total = sum(enrolled[client] for client in asked - used), sum(enrolled.values())
+        if 2 * lost > total:
+            return f"{usable}, but the others hold {lost:,} of the {total:,} enrolled samples, which is more than half"
+        return None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -103,19 +156,73 @@ class Arrival:
     message: Message | str
 
 
-def _norms(result: ClientResult) -> dict[str, float]:
-    """The length of every payload vector, and of all statistics together."""
-    vectors = {name: t for name, t in result.contribution.payload.items() if t.dim()}
-    statistics = [t for t in result.buffers.values() if t.is_floating_point()]
+def outlier(own: Measured, far: Mapping[Quantity, float]) -> str:
+    """Why a reply is refused whose lengths are beyond their limits."""
+    quantity, limit = next(iter(far.items()))
+    if quantity.kind == "counter":
+        return f"range: {quantity.name} changed by {own.lengths[quantity]:.3g}, allowed {limit:.3g}"
+    return f"norm: {quantity.name} has norm {own.lengths[quantity]:.3g}, allowed {limit:.3g}"
+
+
+def buffer_lengths(buffers: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> dict[Quantity, float]:
+    """How large the statistics of every layer are, in the unit of its values, and how far every counter moved."""
+    layers: dict[str, list[str]] = {}
+    lengths = {}
+    for name, tensor in buffers.items():
+        if tensor.is_floating_point():
+            layers.setdefault(name.rpartition(".")[0], []).append(name)
+        elif tensor.dtype is not torch.bool and tensor.numel():
+            moved = np.abs(tensor.numpy().astype(np.float64) - sent[name].numpy().astype(np.float64))
+            lengths[Quantity("counter", name)] = float(moved.max())
+    for layer, names in layers.items():
+        before, after = (np.sqrt(sum(_square(name, of[name]) for name in names)) for of in (sent, buffers))
+        title = f"the statistics of {layer}" if layer else names[0]
+        lengths[Quantity("statistics", title, float(before))] = float(after)
+    return lengths
+
+
+def norm(tensor: Tensor) -> float:
+    """A tensor's length, in float64: the square of 1e30 is infinite in float32."""
+    with np.errstate(over="ignore"):
+        return float(np.sqrt(np.square(tensor.numpy(), dtype=np.float64).sum()))
+
+
+def _square(name: str, tensor: Tensor) -> float:
+    values = np.abs(tensor.numpy().astype(np.float64))
+    with np.errstate(over="ignore"):
+        return float((values if name.endswith("running_var") else np.square(values)).sum())
+
+
+def _measure(asked: Asked, result: ClientResult) -> Measured:
+    """A payload's vectors count as the distances they stand for: FedNova divides its own by the steps."""
+    units = asked.units()
+    vectors = {name: tensor for name, tensor in result.contribution.payload.items() if tensor.dim()}
+    lengths = {Quantity("update", name): norm(tensor) / units[name] for name, tensor in vectors.items()}
+    lengths |= buffer_lengths(result.buffers, asked.order.buffers)
+    past, longest = asked.past, {}
+    if "used" in past and int(past["used"]) >= TRUSTED_AFTER:
+        faster = max(1.0, asked.order.lr / float(past["lr"]))
+        longest = {name: faster * float(past[f"longest/{name}"]) for name in vectors if f"longest/{name}" in past}
+    return Measured(lengths, asked.plan().effective_steps, longest)
+
+
+def _remember(asked: Asked, own: Measured, shortened: Mapping[str, float]) -> State:
+    """What the server keeps of a site whose update it used."""
+    past = asked.past
+
+    def larger(name: str, value: float) -> Tensor:
+        return torch.tensor(max(value, float(past[name])) if name in past else value, dtype=torch.float64)
+
     return {
-        **{name: _norm([tensor]) for name, tensor in vectors.items()},
-        **({"the statistics": _norm(statistics)} if statistics else {}),
+        "round": torch.tensor(asked.order.round_index),
+        "used": torch.tensor(1 + int(past["used"]) if "used" in past else 1),
+        "lr": larger("lr", asked.order.lr),
+        **{
+            f"longest/{quantity.name}": larger(f"longest/{quantity.name}", length * shortened.get(quantity.name, 1.0))
+            for quantity, length in own.lengths.items()
+            if quantity.kind == "update"
+        },
     }
-
-
-def _norm(tensors: Sequence[Tensor]) -> float:
-    # in float64: the square of 1e30 is infinite in float32
-    return float(np.sqrt(sum(float(np.square(t.numpy(), dtype=np.float64).sum()) for t in tensors)))
 
 
 def _clip(result: ClientResult, factors: Mapping[str, float]) -> ClientResult:

@@ -2,24 +2,33 @@
 
 ``Guarded(FedAvg())`` is the strategy with its replies inspected first: one that is not exactly like the global model,
 not finite, without a positive whole weight, from another run, round or node, a second one, or far longer than the
-others, is dropped and noted. The strategy then sees the good ones only.
+others, is dropped and noted. The strategy then sees the good ones only. Nobody enrols in Flower's strategies: a node's
+first weight is believed up to 1,000 times the median of the others', and is the most it may claim from then on.
 """
 
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from statistics import median
 
+import numpy as np
 import torch
-from flwr.app import ArrayRecord, ConfigRecord, Message, MetricRecord
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
 from ecgr.algorithms import Contribution
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.flower.guard.guard import Guard
-from ecgr.flower.guard.inspection import Refusal, describe, read_array
+from ecgr.flower.guard.guard import TRUSTED_AFTER, Guard, Measured, Quantity, buffer_lengths, norm, outlier
+from ecgr.flower.guard.inspection import Refusal, describe, out_of_range, read_array
 from ecgr.simulation.client import ClientResult, nonfinite
+
+UPDATE = Quantity("model", "the update")
+STATISTICS = ("running_mean", "running_var")
+"""How the names of BatchNorm's statistics end: values, not weights that training moves."""
+
+TIMES_THE_MEDIAN = 1000
 
 log = logging.getLogger("ecgr.flower")
 
@@ -30,8 +39,8 @@ class Guarded(Strategy):
 
     Attributes:
         inner: the strategy that aggregates.
-        guard: what replies must be like; a round with fewer than ``min_clients`` leaves the model as it was, and so
-            many in a row as ``attempts`` raise `QuorumLost`.
+        guard: what replies must be like. A round with fewer than ``min_clients`` is void: the strategy asks again, and
+            after ``attempts`` void ones in a row `QuorumLost` is raised.
         weight: the metric that holds a reply's number of examples.
         max_weight: the most examples that a site may claim.
         rejected: what was dropped: round, node, reason.
@@ -42,50 +51,41 @@ class Guarded(Strategy):
     weight: str = "num-examples"
     max_weight: int = 10_000_000
     rejected: list[tuple[int, int, str]] = field(default_factory=list)
+    _round: tuple[int, ArrayRecord, ConfigRecord, Grid] | None = None
     _model: Mapping[str, Tensor] = field(default_factory=dict)
     _asked: dict[int, tuple[int, str]] = field(default_factory=dict)
-    _void: int = 0
+    _weights: dict[int, int] = field(default_factory=dict)
+    _lengths: dict[int, list[float]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.guard.outliers == "clip":
-            raise ConfigError("guard.outliers: 'clip' does not fit; a strategy of Flower's can only do without a reply")
+            raise ConfigError("guard.outliers: 'clip' is not possible; Flower's strategies can only drop a reply")
 
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """As the strategy does; what was sent to whom is remembered."""
+        self._round = (server_round, arrays, config, grid)
         messages = list(self.inner.configure_train(server_round, arrays, config, grid))
-        self._model = {name: torch.from_numpy(array.numpy()) for name, array in arrays.items()}
+        self._model = {name: torch.from_numpy(np.array(array.numpy())) for name, array in arrays.items()}
         self._asked = {m.metadata.dst_node_id: (m.metadata.run_id, m.metadata.group_id) for m in messages}
         return messages
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """Hand the strategy the replies that count, in the order of their nodes."""
-        good: dict[int, Message] = {}
-        results: dict[int, ClientResult] = {}
-        for reply in replies:
-            node = reply.metadata.src_node_id
-            try:
-                result = self._inspect(node, reply)
-                if node in good:
-                    raise Refusal("duplicate: the first valid reply counts")
-                good[node], results[node] = reply, result
-            except Refusal as refusal:
-                self._reject(server_round, node, str(refusal))
-        for node in sorted(self._asked.keys() - {n for r, n, _ in self.rejected if r == server_round} - good.keys()):
-            self._reject(server_round, node, "missing: no reply")
-        used, outlying = self.guard.compare(results)
-        for node, reason in outlying:
-            self._reject(server_round, node, reason)
-        if len(used) < self.guard.min_clients:
-            self._void += 1
-            if self._void >= self.guard.attempts:
-                raise QuorumLost(f"round {server_round}: void {self._void} times, {len(used)} replies usable")
-            return None, None
-        self._void = 0
-        return self.inner.aggregate_train(server_round, [good[result.client] for result in used])
+        """Hand the strategy the replies that count, in the order of their nodes; ask again while they are too few."""
+        for attempt in range(1, self.guard.attempts + 1):
+            good = self._judge(server_round, replies)
+            if len(good) >= self.guard.min_clients:
+                arrays, metrics = self.inner.aggregate_train(server_round, good)
+                return None if arrays is None else self._as_sent(arrays), metrics
+            usable = f"{len(good)} replies usable, {self.guard.min_clients} needed"
+            log.warning("round %d, attempt %d is void: %s", server_round, attempt, usable)
+            if attempt < self.guard.attempts and self._round is not None:
+                messages, grid = self.configure_train(*self._round), self._round[-1]
+                replies = grid.send_and_receive(messages, timeout=self.guard.deadline)
+        raise QuorumLost(f"round {server_round}: void {self.guard.attempts} times, {usable}")
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
@@ -101,8 +101,40 @@ class Guarded(Strategy):
         """As the strategy does."""
         self.inner.summary()
 
-    def _inspect(self, node: int, reply: Message) -> ClientResult:
-        """A reply as a change of the model, so that replies can be compared."""
+    def _judge(self, server_round: int, replies: Iterable[Message]) -> list[Message]:
+        """The replies that count."""
+        good: dict[int, Message] = {}
+        measured: dict[int, Measured] = {}
+        heard = set()
+        for reply in replies:
+            node = reply.metadata.src_node_id
+            heard.add(node)
+            try:
+                own = self._inspect(node, reply)
+                if node in good:
+                    raise Refusal("duplicate: the first valid reply counts")
+                good[node], measured[node] = reply, own
+            except Refusal as refusal:
+                self._reject(server_round, node, str(refusal))
+        for node in sorted(self._asked.keys() - heard):
+            self._reject(server_round, node, "missing: no reply")
+        for node, reason in self._overweight(measured).items():
+            del good[node], measured[node]
+            self._reject(server_round, node, reason)
+        for node, limits in self.guard.limits(measured).items():
+            own = measured[node]
+            far = {quantity: limit for quantity, limit in limits.items() if own.lengths[quantity] > limit}
+            if far:
+                del good[node]
+                self._reject(server_round, node, outlier(own, far))
+        if len(good) >= self.guard.min_clients:
+            for node in good:
+                self._weights.setdefault(node, int(measured[node].steps))
+                self._lengths.setdefault(node, []).append(measured[node].lengths[UPDATE])
+        return [good[node] for node in sorted(good)]
+
+    def _inspect(self, node: int, reply: Message) -> Measured:
+        """A reply's lengths; raises `Refusal` unless it is a model like the one that was sent."""
         if node not in self._asked:
             raise Refusal("unsampled: this node was not asked in this round")
         if reply.has_error():
@@ -114,17 +146,41 @@ class Guarded(Strategy):
             raise Refusal("records: expected one record of arrays and one of metrics")
         if arrays[0].keys() != self._model.keys():
             raise Refusal("names: the reply does not hold the model's tensors")
-        weight = metrics[0].get(self.weight)
-        if type(weight) is not int or not 1 <= weight <= self.max_weight:
-            raise Refusal(f"weight: {ascii(weight)[:40]}, allowed 1 to {self.max_weight}")
+        weight, most = metrics[0].get(self.weight), self._weights.get(node, self.max_weight)
+        if type(weight) is not int or not 1 <= weight <= most:
+            raise Refusal(f"weight: {ascii(weight)[:40]}, allowed 1 to {most}")
         tensors = {name: read_array(name, arrays[0][name], tensor) for name, tensor in self._model.items()}
-        updates = {name: (t - tensors[name]).flatten() for name, t in self._model.items() if t.is_floating_point()}
-        payload = {"update": torch.cat(list(updates.values()))}
-        result = ClientResult(Contribution(node, weight, payload), tensors, 1, 0.0, 0.0)
-        reason = nonfinite(result)
+        buffers = {n: t for n, t in tensors.items() if n.endswith(STATISTICS) or not t.is_floating_point()}
+        reason = nonfinite(ClientResult(Contribution(node, weight, {}), tensors, 1, 0.0, 0.0)) or out_of_range(buffers, self._model)
         if reason is not None:
             raise Refusal(reason)
-        return ClientResult(Contribution(node, weight, payload), {}, 1, 0.0, 0.0)
+        moved = [(self._model[n].double() - t.double()).flatten() for n, t in tensors.items() if n not in buffers]
+        lengths = {UPDATE: norm(torch.cat(moved)) if moved else 0.0, **buffer_lengths(buffers, self._model)}
+        past = self._lengths.get(node, [])
+        return Measured(lengths, weight, {UPDATE.name: max(past)} if len(past) >= TRUSTED_AFTER else {})
+
+    def _overweight(self, measured: Mapping[int, Measured]) -> dict[int, str]:
+        """The nodes that claim far more examples than the others, when they first claim any."""
+        claims = {node: self._weights.get(node, int(own.steps)) for node, own in measured.items()}
+        found = {}
+        for node in claims.keys() - self._weights.keys():
+            others = [claim for other, claim in claims.items() if other != node]
+            if others and claims[node] > TIMES_THE_MEDIAN * median(others):
+                allowed = int(TIMES_THE_MEDIAN * median(others))
+                found[node] = f"weight: {claims[node]}, allowed {allowed} ({TIMES_THE_MEDIAN} times the others' median)"
+        return found
+
+    def _as_sent(self, arrays: ArrayRecord) -> ArrayRecord:
+        """An aggregate in the dtypes of the model: a mean of counters is a fraction, and clients would answer in kind."""
+        return ArrayRecord({name: self._cast(name, array) for name, array in arrays.items()})
+
+    def _cast(self, name: str, array: Array) -> Array:
+        if name not in self._model or array.dtype == str(self._model[name].numpy().dtype):
+            return array
+        wanted = self._model[name].numpy().dtype
+        values = array.numpy()
+        whole = np.issubdtype(wanted, np.integer) and not np.issubdtype(values.dtype, np.integer)
+        return Array(np.asarray(np.rint(values) if whole else values).astype(wanted))
 
     def _reject(self, server_round: int, node: int, reason: str) -> None:
         self.rejected.append((server_round, node, reason))

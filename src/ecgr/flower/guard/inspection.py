@@ -1,13 +1,16 @@
 """One reply, looked at without trusting anything in it.
 
 What a good reply looks like is not written down twice: the algorithm itself, given a training that moved nothing, makes
-the payload whose names, shapes and dtypes are asked for. A payload's scalars (FedNova's number of steps) follow from
-the number of samples and must have the very values that the server computes.
+the payload whose names, shapes and dtypes are asked for; given one that moved everything by one, it shows in which
+unit each vector is. A payload's scalars (FedNova's number of steps) follow from the number of samples and must have the
+very values that the server computes.
 """
 
+import math
 import re
+import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BytesIO
 from typing import Any
 
@@ -17,11 +20,14 @@ from flwr.app import Array, ConfigRecord, Message, MetricRecord
 from torch import Tensor
 
 from ecgr.algorithms import Contribution, Plan, Trace
+from ecgr.component import State
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
 from ecgr.flower.apps.wire import ARRAYS, METRICS, REPORT, Order, reply_tensors, split_reply
 from ecgr.simulation.client import ClientResult, batch_sizes, nonfinite
+from ecgr.simulation.rounds import Line
 from ecgr.simulation.workspace import Problem
+from ecgr.tasks.metrics import METRICS as METRIC_TABLE
 
 FLOWER_ERRORS = {
     1: "the ClientApp cannot be loaded",
@@ -42,8 +48,8 @@ REPORTED = {
     "seconds": float,
     "kept": list,
     "store": str,
+    "state_lost": bool,
 }
-RESERVED = {"client", "examples", "steps", "train_loss", "accuracy", "seconds", "store"}
 MAX_METRICS = 64
 
 
@@ -53,7 +59,17 @@ class Refusal(Exception):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Asked:
-    """What one client was asked for: by which message, with which order, holding how many samples."""
+    """What one client was asked for.
+
+    Attributes:
+        problem: what is trained.
+        order: what the client was sent.
+        flower_run: Flower's number of the run.
+        node: whom the message went to.
+        group: the message's group, which names round and attempt.
+        enrolled: how many samples the client holds.
+        past: what the guard remembers of updates of this client that were used.
+    """
 
     problem: Problem
     order: Order
@@ -61,6 +77,29 @@ class Asked:
     node: int
     group: str
     enrolled: int
+    past: State = field(default_factory=dict)
+
+    def plan(self, examples: int | None = None) -> Plan:
+        """The training of so many samples; of all that are enrolled unless told otherwise."""
+        experiment = self.problem.experiment
+        steps = expected_steps(self.problem, self.enrolled if examples is None else examples)
+        return Plan(steps, self.order.lr, experiment.optimizer.effective_momentum)
+
+    def payload(self, distance: float, examples: int | None = None) -> State:
+        """What a training would upload that moved every parameter by ``distance``."""
+        experiment, plan, order = self.problem.experiment, self.plan(examples), self.order
+        moved = torch.full_like(order.params, distance)
+        state = experiment.algorithm.begin(plan, order.server, experiment.algorithm.init_client(order.params))
+        regulated = not isinstance(experiment.regulator, Plain)
+        trace = Trace(moved, moved, plan.steps, plan.lr, plan.momentum, regulated)
+        return experiment.algorithm.finish(trace, order.server, state)[1]
+
+    def units(self) -> dict[str, float]:
+        """By what a distance is multiplied in each vector of the payload."""
+        still, moved = self.payload(0.0), self.payload(1.0)
+        length = float(torch.ones_like(self.order.params).norm())
+        units = {name: float((moved[name] - still[name]).norm()) / length for name in still if still[name].dim()}
+        return {name: unit or 1.0 for name, unit in units.items()}
 
 
 def inspect(asked: Asked, message: Message | str) -> ClientResult:
@@ -87,7 +126,7 @@ def inspect(asked: Asked, message: Message | str) -> ClientResult:
         raise Refusal("kept: not a choice among the steps")
     if values["store"] and values["store"] not in STORES:
         raise Refusal(f"report: there is no store {_shown(values['store'])}")
-    expected = expected_tensors(asked, steps)
+    expected = reply_tensors(asked.payload(0.0, examples), asked.order.buffers)
     tensors = _tensors(arrays, expected)
     for name, tensor in expected.items():
         if not tensor.dim() and name.startswith("payload/") and not torch.equal(tensor, tensors[name]):
@@ -100,31 +139,29 @@ def inspect(asked: Asked, message: Message | str) -> ClientResult:
         train_loss=values["train_loss"],
         seconds=values["seconds"],
         kept=tuple(kept),
-        metrics=_metrics(metrics),
+        metrics={**_metrics(asked.problem, metrics), **({"state_lost": 1.0} if values["state_lost"] else {})},
         picked_store=values["store"] or None,
     )
-    reason = nonfinite(result)
+    reason = nonfinite(result) or out_of_range(buffers, asked.order.buffers)
     if reason is not None:
         raise Refusal(reason)
     return result
+
+
+def out_of_range(buffers: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> str | None:
+    """Why buffers cannot be what training leaves: a variance below zero, a counter below zero that was not before."""
+    for name, tensor in buffers.items():
+        signed = name.endswith("running_var") or not (tensor.is_floating_point() or (sent[name] < 0).any())
+        negative = int((tensor < 0).sum()) if signed else 0
+        if negative:
+            return f"range: {name} holds {negative} negative values of {tensor.numel()}"
+    return None
 
 
 def expected_steps(problem: Problem, examples: int) -> int:
     """How many local steps so many samples make."""
     federation = problem.experiment.federation
     return len(batch_sizes(examples, federation.batch_size, federation.last_batch)) * federation.local_epochs
-
-
-def expected_tensors(asked: Asked, steps: int) -> dict[str, Tensor]:
-    """The tensors of a reply after a training that moved nothing."""
-    experiment, order = asked.problem.experiment, asked.order
-    algorithm, still = experiment.algorithm, torch.zeros_like(order.params)
-    plan = Plan(steps, order.lr, experiment.optimizer.effective_momentum)
-    state = algorithm.begin(plan, order.server, algorithm.init_client(order.params))
-    regulated = not isinstance(experiment.regulator, Plain)
-    trace = Trace(still, still, steps, order.lr, plan.momentum, regulated)
-    _, payload = algorithm.finish(trace, order.server, state)
-    return reply_tensors(payload, order.buffers)
 
 
 def _check_metadata(asked: Asked, message: Message) -> None:
@@ -163,23 +200,37 @@ def _records(message: Message) -> tuple[Mapping[str, Array], MetricRecord, Confi
 
 
 def _report(record: ConfigRecord) -> dict[str, Any]:
-    values = dict(record)
+    values: dict[str, Any] = dict(record)
     if values.keys() != REPORTED.keys():
         raise Refusal(f"report: the keys are {_shown(sorted(values))}")
     for name, kind in REPORTED.items():
         if type(values[name]) is not kind:
             word = "weight" if name == "examples" else "report"
             raise Refusal(f"{word}: {name} is {_shown(values[name])}, not {kind.__name__}")
+    for name in ("train_loss", "seconds"):
+        if not math.isfinite(values[name]):
+            raise Refusal(f"nonfinite: {name} is {values[name]}")
+    if values["seconds"] < 0:
+        raise Refusal(f"report: seconds is {values['seconds']}, below zero")
     return values
 
 
-def _metrics(record: MetricRecord) -> dict[str, float]:
+def reserved_names(problem: Problem) -> set[str]:
+    """The names that the record gives to numbers of its own, and those of all metrics."""
+    return {*Line.__annotations__, *REPORTED, *METRIC_TABLE, *(metric.name for metric in problem.metrics), "clipped"}
+
+
+def _metrics(problem: Problem, record: MetricRecord) -> dict[str, float]:
     if len(record) > MAX_METRICS:
         raise Refusal(f"metrics: {len(record)} of them, allowed {MAX_METRICS}")
+    reserved, found = reserved_names(problem), {}
     for name, value in record.items():
-        if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in RESERVED or isinstance(value, list):
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in reserved or isinstance(value, list):
             raise Refusal(f"metrics: {_shown(name)} cannot be recorded")
-    return {name: float(value) for name, value in record.items() if not isinstance(value, list)}
+        if abs(value) > sys.float_info.max:  # infinite, or a whole number beyond any float
+            raise Refusal(f"metrics: {name} is too large")
+        found[name] = float(value)
+    return found
 
 
 def _tensors(arrays: Mapping[str, Array], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
