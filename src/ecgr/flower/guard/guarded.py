@@ -151,7 +151,9 @@ class Guarded(Strategy):
             raise Refusal(f"weight: {ascii(weight)[:40]}, allowed 1 to {most}")
         tensors = {name: read_array(name, arrays[0][name], tensor) for name, tensor in self._model.items()}
         buffers = {n: t for n, t in tensors.items() if n.endswith(STATISTICS) or not t.is_floating_point()}
-        reason = nonfinite(ClientResult(Contribution(node, weight, {}), tensors, 1, 0.0, 0.0)) or out_of_range(buffers, self._model)
+        reason = nonfinite(ClientResult(Contribution(node, weight, {}), tensors, 1, 0.0, 0.0)) or out_of_range(
+            buffers, self._model
+        )
         if reason is not None:
             raise Refusal(reason)
         moved = [(self._model[n].double() - t.double()).flatten() for n, t in tensors.items() if n not in buffers]
@@ -171,7 +173,7 @@ class Guarded(Strategy):
         return found
 
     def _as_sent(self, arrays: ArrayRecord) -> ArrayRecord:
-        """An aggregate in the dtypes of the model: a mean of counters is a fraction, and clients would answer in kind."""
+        """An aggregate in the dtypes of the model: the mean of counters is a fraction."""
         return ArrayRecord({name: self._cast(name, array) for name, array in arrays.items()})
 
     def _cast(self, name: str, array: Array) -> Array:
