@@ -124,7 +124,7 @@ def board(name: str) -> str:
     (chosen,) = [own["chosen"] for own in found["tuning"] if own["method"] == rows[0]["baseline"]]
     known = [pair for pair in rows if pair["score"] is not None]
     score = f"{known[0]['score']:.1f} %" if unit == "points" else f"{known[0]['score']:.3f} {unit}"
-    rising = "was still improving at the end" if is_rising(name) else "had levelled off"
+    rising = "still improving" if is_rising(name) else "no longer improving, by the rule of that time,"
     columns: dict[str, Callable[[Row], object]] = {
         "method": lambda pair: f"`{pair['method']}`",
         "lr": lambda pair: f"{pair['lr']:g}{' (edge)' if pair['at_edge'] else ''}",
@@ -138,7 +138,7 @@ def board(name: str) -> str:
         [
             *("```text", found["command"], "```", ""),
             f"Commits {made_by(f'earlier/{name}')}. {rows[0]['rounds']} rounds, {len(rows[0]['seeds'])} seeds. FedAvg:"
-            f" {score} at learning rate {chosen:g}; it {rising}.",
+            f" {score} at learning rate {chosen:g}; it was {rising} at the end.",
             *("", table(columns, rows)),
         ]
     )

@@ -28,19 +28,15 @@ from ecgr.runs.plan import plan_comparison
 from ecgr.runs.sweep import grid
 from support.blocks import ROOT, SHELL, Block, arguments, blocks, commands, spoken
 
-HOURS, DATA, MACHINES = "takes hours", "needs data on disk", "needs several machines, or root"
+DATA, MACHINES = "needs data on disk", "needs several machines, or root"
 NOT_RUN = {
     "git clone": "needs the repository's address",
     "make ": "is the suite, or runs longer than it",
     "pip install": "installs: tests/integration/test_wheel.py",
     ".venv/bin/pytest": "is the suite",
-    "ecgr demo": "takes a minute: tests/integration/test_wheel.py, with fewer seeds",
     "ecgr compare hospitals/": DATA,
     "ecgr federate check hospitals/": DATA,
     "ecgr federate local": "starts a federation of processes: tests/integration/test_flower_processes.py",
-    "ecgr sweep study/": HOURS,
-    "ecgr compare study/": HOURS,
-    "ecgr compare runs/study-": HOURS,
     "ecgr run experiment.toml": "needs the plugin installed: tests/integration/test_plugin.py",
     "head=": MACHINES,
     "srun ray": MACHINES,
