@@ -19,7 +19,7 @@ from ecgr.analysis.power import power_of_design
 from ecgr.analysis.summaries import read_summaries
 from ecgr.analysis.tuning import Choice, Scored, choose
 from ecgr.config.experiment import changes_of
-from ecgr.config.presets import presets
+from ecgr.config.user_files import presets
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.files import write_atomically
 from ecgr.report.answer import Answer as Answer

@@ -12,10 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from ecgr.config.choices import SECTIONS, override
 from ecgr.config.experiment import Experiment, load, read
-from ecgr.config.presets import MAX_BYTES, presets
-from ecgr.config.schema import parameters_of
+from ecgr.config.registry import SECTIONS, override, parameters_of
+from ecgr.config.user_files import MAX_BYTES, presets
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
 from support.quick import examples

@@ -18,7 +18,7 @@ from ecgr.algorithms.server_rules import Lookahead
 from ecgr.component import component
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import PARTS, Method, method_name, method_settings, parse_method, split_methods
-from ecgr.config.schema import parameters_of, problems_with
+from ecgr.config.registry import parameters_of, problems_with
 from ecgr.core.regulators import ECGR, REGULATORS
 from ecgr.errors import ConfigError
 from ecgr.tasks.losses import BalancedSoftmax, CallableLoss

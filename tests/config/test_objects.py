@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 from torch import nn
 
-from ecgr.config.choices import SECTIONS
 from ecgr.config.experiment import Experiment, load
+from ecgr.config.registry import SECTIONS
 from ecgr.core.geometry import Geometry, Regulation, identity
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr import Recorder
-from ecgr.config.schema import parameters_of
+from ecgr.config.registry import parameters_of
 from ecgr.core.geometry import Geometry, Regulation, Regulator
 from ecgr.core.regulators import REGULATORS
 from support.stepsets import ALL, GENERIC, Steps, make, seeds

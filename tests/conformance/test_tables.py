@@ -14,11 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.cli.listing import TABLES
-from ecgr.config.choices import SECTIONS
-from ecgr.config.optimizers import OPTIMIZERS
-from ecgr.config.schedules import SCHEDULES
-from ecgr.config.schema import parameters_of
-from ecgr.config.sections import RunSettings
+from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
+from ecgr.config.registry import SECTIONS, RunSettings, parameters_of
 from ecgr.core.stores import STORES
 from ecgr.errors import ConfigError
 from ecgr.tasks.data import DATASETS

@@ -12,7 +12,7 @@ import pytest
 
 from ecgr.analysis.labels import flat
 from ecgr.config.experiment import load, read
-from ecgr.config.presets import presets
+from ecgr.config.user_files import presets
 from ecgr.runs.sweep import grid
 from ecgr.tasks.data import LC25000
 from support.commands import ecgr

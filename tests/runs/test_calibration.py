@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from ecgr.cli.estimating import list_plans
-from ecgr.config.dealing import chosen_share, deal
 from ecgr.config.experiment import load
+from ecgr.config.partition import chosen_share, partition_of
 from ecgr.runs.calibration import calibrate, seconds_per_round
 from ecgr.runs.sweep import plan
 
@@ -18,7 +18,7 @@ def test_a_round_is_so_many_times_the_client_and_the_shard_that_were_measured() 
     """A clock that gives 2 s for the client and 3 s for the shard; digits has one shard of test images."""
     experiment = load("quickstart", SMALL)
     dataset = experiment.source.load()
-    sizes = deal(experiment, chosen_share(experiment, dataset)).sizes()
+    sizes = partition_of(experiment, chosen_share(experiment, dataset)).sizes()
     middle = sorted(sizes)[1:3]
     ticks = iter((10.0, 12.0, 15.0))
     seconds = seconds_per_round(experiment, dataset, lambda: next(ticks))

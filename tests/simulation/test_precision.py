@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from ecgr.config.experiment import Experiment, load
-from ecgr.config.sections import Precision
+from ecgr.config.registry import Precision
 from ecgr.errors import ConfigError
 from ecgr.runs.calibration import precision_note
 from ecgr.runs.record import RunRecord

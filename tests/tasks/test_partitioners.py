@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ecgr.config.dealing import deal, natural_note
 from ecgr.config.experiment import Experiment
+from ecgr.config.partition import natural_note, partition_of
 from ecgr.errors import ConfigError
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.partition import (
@@ -237,7 +237,7 @@ def site_dataset() -> Dataset:
 
 def dealt(**partition: Any) -> Partition:
     settings = {"partition": {"name": "groups", "min_batches": 1, **partition}, "federation": {"batch_size": 4}}
-    return deal(Experiment.from_dict(settings), site_dataset())
+    return partition_of(Experiment.from_dict(settings), site_dataset())
 
 
 def test_a_small_natural_client_is_refused_and_named() -> None:
@@ -266,7 +266,7 @@ def test_clients_without_a_number_are_all_there_are() -> None:
         deal_out(IID(), site_dataset().train, None, np.random.default_rng(0))
 
 
-def test_whoever_deals_natural_clients_out_anew_is_told() -> None:
+def test_whoever_mixes_natural_clients_is_told() -> None:
     def note(train: list[str] | None, test: list[str] | None, **partition: Any) -> str | None:
         first, second = (Samples(np.zeros((2, 1), np.float32), np.arange(2), groups) for groups in (train, test))
         dataset = Dataset(first, second, {"features": 1, "classes": 2})
@@ -274,7 +274,7 @@ def test_whoever_deals_natural_clients_out_anew_is_told() -> None:
 
     natural = (["north", "south"], ["south", "north"])
     assert note(*natural, name="iid") == (
-        "the data have 2 clients of their own, and partition.name = 'iid' deals their samples out anew;"
+        "the data have 2 natural clients, and partition.name = 'iid' mixes their samples;"
         ' partition.name = "groups" keeps them'
     )
     assert note(*natural, name="groups") is None

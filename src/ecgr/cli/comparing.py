@@ -13,7 +13,7 @@ from ecgr.cli.next_steps import next_step, open_page
 from ecgr.cli.options import chosen_engine, overrides, parse_value
 from ecgr.cli.progress import sweep_progress
 from ecgr.config.methods import split_methods
-from ecgr.config.task_files import task_or_name
+from ecgr.config.user_files import task_or_name
 from ecgr.errors import ConfigError
 from ecgr.runs.workers import worker_count
 

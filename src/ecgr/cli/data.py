@@ -12,10 +12,9 @@ from rich.table import Table
 from ecgr.cli.commands import command
 from ecgr.cli.console import complain, out, print_json, say
 from ecgr.cli.options import Json, Set, overrides
-from ecgr.config.dealing import chosen_share, deal
 from ecgr.config.experiment import Experiment, load
-from ecgr.config.presets import presets
-from ecgr.config.task_files import task_or_name
+from ecgr.config.partition import chosen_share, partition_of
+from ecgr.config.user_files import presets, task_or_name
 from ecgr.errors import EnvironmentFault
 from ecgr.tasks.data import Dataset, strata
 from ecgr.tasks.data.fetch import available, fetch, verify
@@ -88,7 +87,7 @@ def partition_command(
     source = _preset_for(str(changes.get("data.name", "digits"))) if experiment is None else task_or_name(experiment)
     chosen = load(source, changes)
     dataset = chosen_share(chosen, chosen.source.load())
-    partition = deal(chosen, dataset)
+    partition = partition_of(chosen, dataset)
     kinds = strata(dataset.train.targets)
     classes = dataset.classes or tuple(f"tenth {kind + 1}" for kind in range(int(kinds.max()) + 1))
     counts = partition.histogram(kinds, len(classes))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ecgr.config.presets import presets
+from ecgr.config.user_files import presets
 from ecgr.errors import ConfigError
 
 if TYPE_CHECKING:

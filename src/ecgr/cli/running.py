@@ -12,7 +12,7 @@ from ecgr.cli.interrupts import resumable, this_command
 from ecgr.cli.options import chosen_engine, overrides
 from ecgr.cli.progress import RoundProgress
 from ecgr.config.experiment import load
-from ecgr.config.task_files import task_or_name
+from ecgr.config.user_files import task_or_name
 from ecgr.errors import ConfigError
 from ecgr.runs.record import RunRecord
 from ecgr.runs.tracking import TRACKERS, Tracker

@@ -6,35 +6,32 @@ does not fit is refused with all its problems at once, before any data, director
 
 import dataclasses
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
 from ecgr.algorithms import Algorithm, Entry, ServerRule, compose
-from ecgr.config.choices import SECTIONS, override, problems
-from ecgr.config.combinations import combination_problems
-from ecgr.config.objects import (
-    OwnModel,
-    complete,
-    description,
-    own_description,
-    plain_fields,
-    undress,
-)
-from ecgr.config.optimizers import OptimizerFactory
-from ecgr.config.presets import as_name, read_file
-from ecgr.config.schedules import Schedule
-from ecgr.config.schema import parameters_of, validate
-from ecgr.config.sections import (
+from ecgr.component import Module, component
+from ecgr.config.methods import clash, name_of
+from ecgr.config.objects import OwnModel, complete, description, own_description, plain_fields, undress
+from ecgr.config.optimizers import OptimizerFactory, Schedule
+from ecgr.config.registry import (
+    GIVEN_BY_DATA,
+    SECTIONS,
     DataSettings,
     FederationSettings,
-    ModelChoice,
     PartitionSettings,
     RunSettings,
+    override,
+    parameters_of,
+    problems,
+    validate,
 )
+from ecgr.config.user_files import as_name, read_file
 from ecgr.core.geometry import Regulator
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import LATER, to_toml
@@ -46,6 +43,32 @@ from ecgr.tasks.partition import GroupPartitioner, Partitioner
 from ecgr.tasks.task import Task, TaskIdentity
 
 DEFAULT_CLIENTS = 10
+
+
+@component
+class ModelChoice:
+    """A model by name, with its configuration."""
+
+    name: str
+    parameters: Mapping[str, Any]
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """How records describe it."""
+        return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}}
+
+    def build(self, shape: Mapping[str, int]) -> Module:
+        """A model for data of this shape; refused with the models that fit, where the data lack what it needs."""
+        wanted = {name: _needs(build) for name, build in MODELS.items()}
+        missing = sorted(wanted[self.name] - set(shape))
+        if missing:
+            fitting = ", ".join(sorted(name for name, needs in wanted.items() if needs <= set(shape)))
+            raise ConfigError(
+                f"model.name: {self.name} needs {', '.join(missing)}, and these data have {', '.join(sorted(shape))};"
+                f" models that fit: {fitting or 'none'}"
+            )
+        taken = GIVEN_BY_DATA & set(shape) & set(signature(MODELS[self.name]).parameters)
+        return MODELS[self.name](**{name: shape[name] for name in sorted(taken)}, **self.parameters)
 
 
 @dataclass(frozen=True)
@@ -77,7 +100,7 @@ class Experiment:
         if found:
             raise ConfigError(*found)
 
-        def component(section: str) -> Any:
+        def part(section: str) -> Any:
             spec, values = SECTIONS[section], raw.get(section, {})
             chosen = values.get("name", spec.default)
             entry = spec.entry(chosen)
@@ -98,24 +121,23 @@ class Experiment:
             assert make is not None
             return make(**{k: v for k, v in raw.get(section, {}).items() if k in parameters_of(make)})
 
-        source, loss = component("data"), component("loss")
+        source, loss, partitioner = part("data"), part("loss"), part("partition")
         experiment = cls(
             source=source,
             data=settings("data"),
-            partitioner=component("partition"),
-            partition=_count(settings("partition"), component("partition")),
+            partitioner=partitioner,
+            partition=_count(settings("partition"), partitioner),
             model=_model(source, raw.get("model", {})),
             loss=None if loss is None else as_loss(loss),
-            correction=complete(component("algorithm")),
-            server=component("server"),
-            regulator=component("regulator"),
-            optimizer=component("optimizer"),
-            schedule=component("schedule"),
+            correction=complete(part("algorithm")),
+            server=part("server"),
+            regulator=part("regulator"),
+            optimizer=part("optimizer"),
+            schedule=part("schedule"),
             federation=settings("federation"),
             run=settings("run"),
         )
-        clashes = combination_problems(experiment.correction, experiment.server, experiment.optimizer)
-        if found := list(clashes):
+        if found := list(_clashes(experiment.correction, experiment.server, experiment.optimizer)):
             raise ConfigError(*found)
         available = getattr(experiment.source, "train_samples", None)
         clients = experiment.partition.clients
@@ -255,3 +277,23 @@ def read(source: str | Path | Mapping[str, Any] | Task | Experiment) -> dict[str
     if not isinstance(source, (str, Path)):
         raise ConfigError(f"experiment: {shown(source)} does not fit; give a task, a preset's name, a file or a dict")
     return read_file(source)
+
+
+def _clashes(entry: Entry, rule: ServerRule, optimizer: OptimizerFactory) -> Iterator[str]:
+    """One line for every two settings that cannot be had together."""
+    problem = clash(entry, rule)
+    if problem is not None:
+        yield f"server.name: {problem}"
+        return
+    follows_gradient = getattr(optimizer, "follows_gradient", False)  # one's own need not say
+    if compose(entry, rule).in_gradient_units and not follows_gradient:
+        yield (
+            f"optimizer.name: {name_of(entry)} takes a client's displacement for a sum of gradients, which"
+            f" {type(optimizer).__name__}'s is not; use sgd, or an algorithm without such a unit"
+        )
+
+
+def _needs(build: Callable[..., Any]) -> set[str]:
+    """What a model must be told about the data; what it can do without (``classes`` or ``outputs``) is None there."""
+    parameters = signature(build).parameters
+    return {name for name in parameters if name in GIVEN_BY_DATA and parameters[name].default is not None}

@@ -19,11 +19,10 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule
+from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule, Shorthand, is_whole
 from ecgr.algorithms.server_rules import Average
-from ecgr.config.combinations import clash
 from ecgr.config.objects import description, is_algorithm
-from ecgr.config.schema import parameters_of, problems_with
+from ecgr.config.registry import parameters_of, problems_with
 from ecgr.core.geometry import Regulator
 from ecgr.core.regulators import REGULATORS, Plain
 from ecgr.errors import ConfigError
@@ -304,3 +303,27 @@ def _written(value: Any) -> str:
         return repr(value).removesuffix(".0")
     bare = isinstance(value, str) and _WORD.fullmatch(value) and _value(value) == value
     return value if bare else json.dumps(value)
+
+
+def clash(entry: Entry, rule: ServerRule) -> str | None:
+    """Why an algorithm and a server rule cannot be combined, if they cannot.
+
+    >>> clash(FedAvg(server_lr=2.0), Average(lr=1.5))
+    'algorithm.server_lr and server.lr both set the length of the step; keep server.lr'
+    """
+    if rule == Average():
+        return None
+    if isinstance(entry, Shorthand):
+        correction, own = entry.parts()
+        whole = f"{name_of(correction)}/{SERVER_RULES.name_of(own)}"
+        return f"{name_of(entry)} already is {whole}; leave [server] at average, or name {name_of(correction)} instead"
+    if is_whole(entry):
+        return f"{name_of(entry)} takes the server's step itself; leave [server] at average"
+    if isinstance(entry, FedAvg) and entry.server_lr != 1:
+        return "algorithm.server_lr and server.lr both set the length of the step; keep server.lr"
+    return None
+
+
+def name_of(entry: object) -> str:
+    """An algorithm's name in its table, or that of its class."""
+    return ALGORITHMS.name_of(entry) or type(entry).__name__

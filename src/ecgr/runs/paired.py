@@ -8,9 +8,9 @@ from itertools import islice
 from numbers import Integral
 from typing import Any, TypeGuard
 
-from ecgr.config.choices import override
 from ecgr.config.experiment import Experiment
 from ecgr.config.methods import method_settings
+from ecgr.config.registry import override
 from ecgr.errors import ConfigError
 from ecgr.runs.design import Design
 from ecgr.runs.manifest import method_of

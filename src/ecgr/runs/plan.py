@@ -6,9 +6,9 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-from ecgr.config.choices import override
 from ecgr.config.experiment import Experiment, read
 from ecgr.config.methods import PARTS, split_methods
+from ecgr.config.registry import override
 from ecgr.errors import ConfigError
 from ecgr.runs.design import ARMS, TUNING, Design, refuse_treatment
 from ecgr.runs.paired import SEEDS, Arm, Raw, is_baseline, method_arms, regulator_arms, seed_list, with_seeds

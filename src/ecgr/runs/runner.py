@@ -8,8 +8,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecgr.config.dealing import natural_note
 from ecgr.config.experiment import Experiment, changes_of, load
+from ecgr.config.partition import natural_note
 from ecgr.errors import ConfigError, Diverged
 from ecgr.files import write_atomically
 from ecgr.runs.manifest import differences, identity_of, manifest_of

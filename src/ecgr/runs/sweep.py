@@ -12,8 +12,8 @@ from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from ecgr.config.choices import override
 from ecgr.config.experiment import Experiment, read
+from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
 from ecgr.runs.place import refuse_unusable
 from ecgr.runs.record import RunRecord

@@ -12,8 +12,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecgr.config.dealing import chosen_share, deal
 from ecgr.config.experiment import Experiment
+from ecgr.config.partition import chosen_share, partition_of
 from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.simulation.client import batch_sizes
 from ecgr.simulation.workspace import Feed, Held, Problem, seeded
@@ -31,7 +31,7 @@ PARAMETER_DTYPES = (*BUFFER_DTYPES, torch.bfloat16)
 def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Problem:
     """Take the experiment's share of ``dataset``, deal it out, and refuse what could not be trained."""
     dataset = chosen_share(experiment, dataset)
-    return _problem(experiment, dataset, deal(experiment, dataset), device)
+    return _problem(experiment, dataset, partition_of(experiment, dataset), device)
 
 
 def prepare_site(experiment: Experiment, dataset: Dataset, client: int, device: str = "cpu") -> Problem:

@@ -1,4 +1,4 @@
-"""Who gets what: an experiment's share of a data set, dealt out to its clients. Needs numpy, not torch."""
+"""An experiment's share of a data set and its partition among the clients. Needs numpy, not torch."""
 
 from pathlib import Path
 
@@ -19,8 +19,8 @@ def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
     return hold_out(chosen, settings.validation, stream(seed, "validation")) if settings.validation else chosen
 
 
-def deal(experiment: Experiment, dataset: Dataset) -> Partition:
-    """The experiment's partition of the training samples, nobody poorer than its rule allows."""
+def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
+    """The experiment's partition of the training samples; every client has ``min_batches`` batches at least."""
     settings, samples = experiment.partition, len(dataset.train)
     if settings.clients is not None and settings.clients > samples:
         raise ConfigError(f"partition.clients: {settings.clients} clients cannot share {samples} training samples")
@@ -28,7 +28,7 @@ def deal(experiment: Experiment, dataset: Dataset) -> Partition:
         partition = load_partition(Path(settings.file), samples)
         if settings.clients not in (None, len(partition)):
             raise ConfigError(
-                f"partition.file: {settings.file} deals to {len(partition)} clients, not {settings.clients}"
+                f"partition.file: {settings.file} has {len(partition)} clients, partition.clients is {settings.clients}"
             )
     else:
         rng = stream(experiment.run.seed, "partition")
@@ -62,8 +62,8 @@ def natural_note(experiment: Experiment, dataset: Dataset) -> str | None:
         return None
     name = experiment.to_dict()["partition"]["name"]
     return (
-        f"the data have {len(natural):,} clients of their own, and partition.name = {name!r} deals their samples out"
-        ' anew; partition.name = "groups" keeps them'
+        f"the data have {len(natural):,} natural clients, and partition.name = {name!r} mixes their samples;"
+        ' partition.name = "groups" keeps them'
     )
 
 

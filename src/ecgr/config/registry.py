@@ -1,0 +1,368 @@
+"""What a config may say: its sections, their tables and keys, and one clear line for each thing that is wrong.
+
+A part's parameters are read from its declaration (a validated dataclass or a function's signature). A value out of
+range gives a line with its key, the value and what is allowed; an unknown key is answered with the nearest known one.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from functools import cache
+from inspect import Signature, signature
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.fields import FieldInfo
+
+from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.component import Count, PositiveFraction, component
+from ecgr.config.objects import is_algorithm
+from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
+from ecgr.core.regulators import REGULATORS
+from ecgr.core.stores import STORES
+from ecgr.errors import ConfigError
+from ecgr.tables import Table, shown, unknown
+from ecgr.tasks.data import DATASETS
+from ecgr.tasks.losses import LOSSES
+from ecgr.tasks.models import MODELS
+from ecgr.tasks.partition import PARTITIONERS
+
+GIVEN_BY_DATA = frozenset({"channels", "classes", "features", "outputs", "vocabulary", "length"})
+"""A model's arguments that come from the data set, not from the config."""
+
+ANYTHING = ConfigDict(strict=True, arbitrary_types_allowed=True)
+_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+_LIST_NAMES = {int: "whole numbers", float: "numbers", str: "texts"}
+_BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
+
+
+def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
+    """The parameters that a table entry takes from a config.
+
+    >>> from ecgr.tasks.models import cnn
+    >>> list(parameters_of(cnn))
+    ['width', 'norm']
+    """
+    return _model_of(component).model_fields
+
+
+@cache
+def _model_of(component: Callable[..., Any]) -> type[BaseModel]:
+    """The parameters as a pydantic model; made once for each component, for it takes as long as a small config."""
+    declared = getattr(component, "__pydantic_fields__", None)
+    fields: Any = (
+        {name: (field.annotation, field) for name, field in declared.items() if field.init is not False}
+        if declared is not None
+        else {
+            name: (
+                Any if parameter.annotation is parameter.empty else parameter.annotation,
+                ... if parameter.default is parameter.empty else parameter.default,
+            )
+            for name, parameter in _signature(component).parameters.items()
+            if name not in GIVEN_BY_DATA
+            and not name.startswith("_")  # pydantic takes none of these
+            and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
+        }
+    )
+    try:
+        made: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **fields)
+    except Exception:  # a user's annotation that pydantic cannot check, as a protocol
+        unchecked: Any = {name: (Any, default) for name, (_, default) in fields.items()}
+        loose: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **unchecked)
+        return loose
+    return made
+
+
+def _signature(component: Callable[..., Any]) -> Signature:
+    """With its annotations as types; without them where Python cannot make types of them; else no parameters."""
+    try:
+        return signature(component, eval_str=True)
+    except Exception:
+        try:
+            bare = signature(component)
+        except (ValueError, TypeError):  # of a class that is built in, as int
+            return Signature()
+        unannotated = [each.replace(annotation=each.empty) for each in bare.parameters.values()]
+        return bare.replace(parameters=unannotated)
+
+
+def validate(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
+    """All of a component's parameters, given or default, in their declared types: 1 becomes 1.0 where it is a float."""
+    return _model_of(component)(**values).model_dump()
+
+
+def problems_with(path: str, component: Callable[..., Any], values: Mapping[str, Any]) -> list[str]:
+    """One line for every value that does not fit ``component``'s parameters; unknown keys are not looked at."""
+    fields = parameters_of(component)
+    known = {name: value for name, value in values.items() if name in fields}
+    try:
+        validate(component, known)
+    except ValidationError as error:
+        wrong = dict.fromkeys(str(detail["loc"][0]) for detail in error.errors())
+        return [_problem(f"{path}.{name}", known.get(name), fields[name]) for name in wrong]
+    return []
+
+
+def _problem(path: str, value: Any, field: FieldInfo) -> str:
+    if value is None:
+        return f"{path}: missing; give {describe(field)}"
+    return f"{path}: {shown(value)} does not fit; give {describe(field)}"
+
+
+def describe(field: FieldInfo) -> str:
+    """What a field allows, in words.
+
+    >>> from ecgr.core.regulators import ECGR
+    >>> describe(parameters_of(ECGR)["beta"])
+    'a number, at least 0, at most 1'
+    >>> from ecgr.tasks.models import mlp
+    >>> describe(parameters_of(mlp)["hidden"])
+    'a list of whole numbers, at least 1'
+    """
+    annotation: Any = field.annotation
+    either = get_args(annotation) if type(None) in get_args(annotation) else [annotation]
+    options = [option for option in either if option is not type(None)]
+    words, metadata = [], list(field.metadata)
+
+    def bare(option: Any) -> Any:
+        """A type without its bounds, which are set aside."""
+        if not hasattr(option, "__metadata__"):
+            return option
+        metadata.extend(bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry]))
+        return get_args(option)[0]
+
+    for option in options:
+        inner = bare(option)
+        if get_origin(inner) is tuple:
+            words.append(f"a list of {_LIST_NAMES[bare(get_args(inner)[0])]}")
+        elif get_origin(inner) is Literal:
+            words.append("one of: " + ", ".join(str(choice).lower() for choice in get_args(inner)))
+        else:
+            words.append(_TYPE_NAMES.get(inner, str(inner)))
+    for attribute, phrase in _BOUNDS:
+        words += [f"{phrase} {getattr(m, attribute)}" for m in metadata if getattr(m, attribute, None) is not None]
+    words += [
+        "only letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 of them, no device's name"
+        for m in metadata
+        if getattr(m, "pattern", None)
+    ]
+    return ", ".join(words)
+
+
+if TYPE_CHECKING:
+    StoreName = str
+else:
+    StoreName = Literal[tuple(STORES)]
+
+Precision = Literal["float32", "bf16"]
+Rounds = Annotated[int, Field(ge=1, le=1_000_000)]
+Seed = Annotated[int, Field(ge=0, lt=2**63)]
+RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt") for n in range(1, 10))}
+"""Names that some systems take for devices, with whatever extension."""
+
+
+def _not_reserved(name: str) -> str:
+    if name.partition(".")[0].lower() in RESERVED:
+        raise ValueError(f"{name} is the name of a device")
+    return name
+
+
+RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"), AfterValidator(_not_reserved)]
+
+
+Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
+
+
+@component
+class DataSettings:
+    """``[data]`` besides what the data set itself takes."""
+
+    fraction: PositiveFraction = 1.0
+    test_fraction: PositiveFraction | None = None
+    metrics: Names | None = None
+    validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+@component
+class PartitionSettings:
+    """``[partition]`` besides what the partitioner itself takes.
+
+    Without ``clients``, there are as many as the data have groups, where it is groups that are dealt out, as many as
+    ``file`` says, or else ten.
+    """
+
+    clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
+    min_batches: Annotated[int, Field(ge=0)] = 2
+    empty: Literal["error", "skip"] = "error"
+    file: str | None = None
+
+
+@component
+class FederationSettings:
+    """``[federation]``: rounds, local work, participation."""
+
+    rounds: Rounds = 100
+    local_epochs: Count = 1
+    batch_size: Count = 32
+    participation: PositiveFraction = 1.0
+    last_batch: Literal["keep", "merge", "drop"] = "keep"
+
+
+@component
+class RunSettings:
+    """``[run]``: seed, name, and how the simulator treats what the paper leaves open."""
+
+    seed: Seed = 0
+    name: RunName | None = None
+    store: StoreName = "dense"
+    checkpoint_every: Count = 1
+    precision: Precision = "float32"
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """How one section of a config is read: a table to choose from by name, keys of its own, or both.
+
+    Attributes:
+        default: the name that is chosen where none is given; None where the section may be left out.
+        needs: what an object that stands in the place of a name must have.
+    """
+
+    table: Table[Any] | None = None
+    default: str | None = None
+    settings: Callable[..., Any] | None = None
+    needs: tuple[str, ...] = ("__call__",)
+
+    def entry(self, chosen: Any) -> Callable[..., Any] | None:
+        """What makes the chosen part from a config's keys; None where it is an object already, or nothing."""
+        if isinstance(chosen, str):
+            return self.table[chosen] if self.table is not None and chosen in self.table else None
+        return chosen if isinstance(chosen, type) else None
+
+    def allowed(self, chosen: Any) -> set[str]:
+        """The keys that may stand in this section when ``chosen`` is."""
+        keys = set(parameters_of(self.settings)) if self.settings else set()
+        if self.table is not None:
+            entry = self.entry(chosen)
+            keys |= {"name", *(() if entry is None else parameters_of(entry))}
+        return keys
+
+
+SECTIONS: Mapping[str, Section] = {
+    "data": Section(DATASETS, "digits", DataSettings, needs=("load",)),
+    "partition": Section(PARTITIONERS, "dirichlet", PartitionSettings),
+    "model": Section(MODELS, "lenet"),
+    "loss": Section(LOSSES),
+    "algorithm": Section(ALGORITHMS, "fedavg", needs=()),
+    "server": Section(SERVER_RULES, "average", needs=("step",)),
+    "regulator": Section(REGULATORS, "ecgr"),
+    "optimizer": Section(OPTIMIZERS, "sgd", needs=("build", "lr", "effective_momentum")),
+    "schedule": Section(SCHEDULES, "constant", needs=("factor_at",)),
+    "federation": Section(settings=FederationSettings),
+    "run": Section(settings=RunSettings),
+}
+
+
+def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Set dotted keys. Choosing another name in a section drops the parameters of the old choice.
+
+    One that both take, and that was set to something else than the old choice's default, stays; so does a key that
+    neither of the two takes, and is refused when the experiment is built.
+
+    >>> override({"regulator": {"name": "ecgr", "beta": 0.2}}, {"regulator.name": "none"})
+    {'regulator': {'name': 'none'}}
+    """
+    result: dict[str, Any] = {s: dict(v) if isinstance(v, Mapping) else v for s, v in raw.items()}
+    # Names first: what a section may hold depends on its name, and a parameter set by hand must not be dropped.
+    for key, value in sorted(changes.items(), key=lambda item: not item[0].endswith(".name")):
+        section, _, name = key.partition(".")
+        if not name:
+            raise ConfigError(f"{key}: keys look like section.key, for example regulator.beta")
+        values = result.setdefault(section, {})
+        if not isinstance(values, dict):
+            continue  # reported as a section that is not a table
+        table = SECTIONS[section].table if section in SECTIONS else None
+        if name == "name" and table is not None and (not isinstance(value, str) or value in table):
+            result[section] = values = _without_old_parameters(SECTIONS[section], values, value)
+        values[name] = value
+    return result
+
+
+def _without_old_parameters(section: Section, values: Mapping[str, Any], chosen: Any) -> dict[str, Any]:
+    before = values.get("name", section.default)
+    entry = section.entry(before)
+    if before is chosen or before == chosen or entry is None:
+        return dict(values)
+    old, taken = parameters_of(entry), section.allowed(chosen)
+    return {k: v for k, v in values.items() if k not in old or (k in taken and v != old[k].default)}
+
+
+SWEPT = ("grid", "part", "base")
+"""What only a sweep's file has."""
+
+
+def problems(raw: Mapping[str, Any]) -> list[str]:
+    """Everything that is wrong with a nested dict, one line each."""
+    if swept := [name for name in SWEPT if name in raw]:
+        return [f"{swept[0]}: this is a sweep, not one experiment; give it to `ecgr sweep`"]
+    found = [unknown(name, name, SECTIONS, kind="section") for name in raw if name not in SECTIONS]
+    for name, section in SECTIONS.items():
+        values = raw.get(name, {})
+        if not isinstance(values, Mapping):
+            found.append(f"{name}: must be a section with keys, as in [{name}], not {values!r}")
+            continue
+        chosen = values.get("name", section.default) if section.table is not None else None
+        if isinstance(chosen, str) and section.table is not None and chosen not in section.table:
+            found.append(unknown(f"{name}.name", chosen, section.table, kind=section.table.kind))
+            continue
+        if section.table is not None and chosen is None and values:
+            found.append(f"{name}.name: missing; give one of: {', '.join(sorted(section.table))}")
+            continue
+        if chosen is not None and not isinstance(chosen, str) and (unfit := _unfit(name, section, chosen)):
+            found.append(unfit)
+            continue
+        found += [_unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)]
+        for part in (section.entry(chosen), section.settings):
+            if part is not None:
+                found += problems_with(name, part, values)
+    return found
+
+
+def _unfit(name: str, section: Section, chosen: Any) -> str | None:
+    """Why an object, or a class, cannot stand in the place of a name."""
+    kind = name if section.table is None else section.table.kind
+    if isinstance(chosen, bool | int | float | list | dict | tuple):
+        return f"{name}.name: {chosen!r} does not fit; give a name that `ecgr list` shows, or an object"
+    lacking = [need for need in section.needs if not _has(chosen, need)]
+    if section.table is ALGORITHMS and not is_algorithm(chosen):
+        lacking = ["method of an algorithm"]
+    if section.table is MODELS and isinstance(chosen, type) and not hasattr(chosen, "state_dict"):
+        lacking = ["state_dict"]
+    called = chosen.__name__ if isinstance(chosen, type) else type(chosen).__name__
+    return f"{name}.name: {called} has no {lacking[0]}, so it is no {kind}" if lacking else None
+
+
+def _has(chosen: Any, need: str) -> bool:
+    """Whether an object has an attribute; of a class, whether its objects have it (every class can be called)."""
+    if not isinstance(chosen, type):
+        return hasattr(chosen, need)
+    return any(need in vars(each) for each in chosen.__mro__) or need in getattr(chosen, "__dataclass_fields__", {})
+
+
+REMOVED: Mapping[str, str] = {
+    "run.buffers": "BatchNorm's buffers are averaged by examples",
+    "run.step_control": "tune the baseline's server step instead, as in algorithm.server_lr",
+    "run.diagnostics": "rounds.jsonl always has coherence, position and gamma of each client",
+}
+"""Keys of earlier versions, with what to know or do instead."""
+
+
+def _unknown_key(name: str, section: Section, chosen: Any, key: str) -> str:
+    if f"{name}.{key}" in REMOVED:
+        return f"{name}.{key}: was removed; {REMOVED[f'{name}.{key}']}; delete the key"
+    if chosen is not None and not isinstance(chosen, str | type):
+        return f"{name}.{key}: {type(chosen).__name__} is given as an object; give it its {key} when you make it"
+    line = unknown(f"{name}.{key}", key, section.allowed(chosen))
+    others = {k: n for n in reversed(list(section.table or {})) if n != chosen for k in section.allowed(n)}
+    nearest = get_close_matches(key, others.keys() - section.allowed(chosen), n=1)
+    return line + "".join(f" ({near!r} is a key of {others[near]})" for near in nearest)
