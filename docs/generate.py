@@ -54,8 +54,7 @@ def _parameter(parameter: Any) -> str | None:
 
 def settings_page() -> str:
     """Every key of an experiment: from the sections and the tables behind them."""
-    from ecgr.config.registry import SECTIONS
-    from ecgr.config.registry import describe, parameters_of
+    from ecgr.config.registry import SECTIONS, describe, parameters_of
 
     def rows(section: str, entry: Any) -> Iterator[str]:
         for key, field in parameters_of(entry).items():
