@@ -54,6 +54,21 @@ def own_path(name: str, root: str | None, needs: str, kind: str = "there") -> Pa
     return path
 
 
+def read_text(path: Path, most: int = 256 << 20) -> tuple[str, str]:
+    """The UTF-8 text of a file of at most ``most`` bytes, with or without a byte-order mark, and its SHA-256."""
+    try:
+        with path.open("rb") as file:
+            content = file.read(most + 1)
+    except OSError as error:
+        raise DataError(f"{path}: cannot be read ({error.strerror})") from None
+    if len(content) > most:
+        raise DataError(f"{path}: has more than {most:,} bytes; split it, or use arrays")
+    try:
+        return content.decode("utf-8-sig"), hashlib.sha256(content).hexdigest()
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path}: is not UTF-8 text at byte {error.start:,}; save it as UTF-8") from None
+
+
 def missing(name: str, what: str, where: Path, advice: str | None = None) -> DataError:
     """The error for a set that is not there."""
     get_it = advice or f"run `ecgr data fetch {name}`"

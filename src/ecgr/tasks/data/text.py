@@ -6,7 +6,6 @@ A paragraph that begins with a line ``NAME:`` is spoken by NAME; one without suc
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -17,9 +16,8 @@ from pydantic import Field
 from ecgr.component import Count, component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Share
-from ecgr.tasks.data.files import find_folder, member, own_path
+from ecgr.tasks.data.files import find_folder, member, own_path, read_text
 from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, with_report
-from ecgr.tasks.data.tables import decode, read_bytes
 from ecgr.tasks.data.targets import DEFAULTS
 from ecgr.tasks.samples import Samples
 
@@ -116,8 +114,8 @@ class Text:
 
     def load(self) -> Dataset:
         path = self.file()
-        content = read_bytes(path)
-        said = {name: UNITS[self.unit](speech) for name, speech in speeches(decode(path, content)).items()}
+        text, sha256 = read_text(path)
+        said = {name: UNITS[self.unit](speech) for name, speech in speeches(text).items()}
         if not said:
             raise DataError(f"{path}: nobody speaks; a paragraph must begin with a line NAME: that says who does")
         kept = {name: tokens for name, tokens in said.items() if self._says_enough(len(tokens))}
@@ -139,7 +137,7 @@ class Text:
             loss=loss,
             metrics=metrics,
             classes=known,
-            files={path.name: sha256(content).hexdigest()},
+            files={path.name: sha256},
             notes=(f"{len(kept):,} of {len(said):,} speakers say at least {self.minimum:,} {self.unit}s",),
         )
 
