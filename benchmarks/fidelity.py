@@ -70,7 +70,7 @@ def training_steps(preset: str, changes: dict[str, object], least: int, most: in
             result, _ = train_client(replace(job, params=params, buffers=buffers), workspace)
         assert isinstance(stores[0], DenseStore)
         yield stores[0]
-        params, buffers = params - result.contribution.payload["update"], result.buffers
+        params, buffers = params - result.payload["update"], result.buffers
 
 
 @contextmanager

@@ -8,7 +8,6 @@ core of this machine as one says; what the server's process does stays as it is,
 import os
 import sys
 import time
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -18,9 +17,9 @@ from ecgr.config.experiment import load
 from ecgr.runs.checkpoint import save_checkpoint
 from ecgr.runs.record import Position
 from ecgr.simulation.engines import one_thread
-from ecgr.simulation.evaluate import SHARD, shards
+from ecgr.simulation.evaluate import SHARD, shards, summarise
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import Replies, conclude, round_jobs, start
+from ecgr.simulation.rounds import Replies, finish_round, round_jobs, start
 from ecgr.simulation.workspace import Workspace
 from ecgr.tasks.partition import Partition
 
@@ -70,17 +69,15 @@ def measure(steps: int = STEPS) -> tuple[Round, int]:
         trained = time.process_time()
         shard.run(workspace)
         scored = time.process_time()
-    answers = [replace(result, contribution=replace(result.contribution, client=c)) for c in range(CLIENTS)]
-    evaluated = shard.run(workspace)
-
-    class Scored:  # the shard is timed above
-        def map(self, jobs: Sequence[object]) -> object:
-            return iter([evaluated] * len(jobs))
+    answers = [replace(result, client=c) for c in range(CLIENTS)]
+    evaluated = summarise(whole, [shard.run(workspace)])  # timed above
 
     with TemporaryDirectory() as folder:
         before = time.process_time()
         jobs = round_jobs(whole, beginning)
-        after = conclude(whole, Scored(), beginning, jobs, Replies(answers, {}, []), time.perf_counter()).snapshot
+        after = finish_round(
+            whole, beginning, jobs, Replies(answers, {}, []), lambda _: evaluated, time.perf_counter()
+        ).snapshot
         save_checkpoint(Path(folder), after, Position(0, ""))
         server = time.process_time() - before
     clients = TRAIN / (steps * batch)

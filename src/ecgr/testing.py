@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from ecgr.algorithms import Algorithm, Contribution, Plan, Population, Trace, compose
+from ecgr.algorithms import Algorithm, Plan, Population, Trace, Upload, compose
 from ecgr.config.experiment import load
 from ecgr.config.objects import complete
 from ecgr.core.geometry import Geometry, Regulation
@@ -124,7 +124,7 @@ def _check_states(algorithm: Algorithm) -> None:
     state, payload = algorithm.finish(Trace(update, update, 3, 0.1, 0.9), broadcast, begun)
     _check_named_tensors("the payload", payload)
     sent = {name: tensor.clone() for name, tensor in payload.items()}
-    after, server_after = algorithm.aggregate(params, server, [Contribution(0, 5, payload)], Population(1, 5), 0.1)
+    after, server_after = algorithm.aggregate(params, server, [Upload(0, 5, payload)], Population(1, 5), 0.1)
     states = {"broadcast": broadcast, "the client's state": state, "the server's state": server_after}
     for where, found in states.items():
         _check_named_tensors(where, found)
@@ -147,7 +147,7 @@ def _check_nothing_done(algorithm: Algorithm) -> None:
     server = algorithm.init_server(params)
     begun = algorithm.begin(Plan(3, 0.1, 0.0), algorithm.broadcast(server), algorithm.init_client(params))
     payload = algorithm.finish(Trace(zero, zero, 3, 0.1, 0.0), algorithm.broadcast(server), begun)[1]
-    after, _ = algorithm.aggregate(params, server, [Contribution(0, 5, payload)], Population(1, 5), 0.1)
+    after, _ = algorithm.aggregate(params, server, [Upload(0, 5, payload)], Population(1, 5), 0.1)
     _promise(torch.equal(after, params), "clients that did not move at all make the server move")
 
 

@@ -20,7 +20,6 @@ from ecgr.algorithms import (
     SERVER_RULES,
     Combined,
     Composed,
-    Contribution,
     DriftCorrection,
     FedAvg,
     FedCM,
@@ -31,6 +30,7 @@ from ecgr.algorithms import (
     Population,
     Scaffold,
     Trace,
+    Upload,
     compose,
 )
 from ecgr.algorithms.server_rules import EMA, Average, Extrapolation, HeavyBall, Lookahead, NormUnion
@@ -157,7 +157,7 @@ def test_scaffolds_control_rate_by_hand() -> None:
     for weights in ("examples", "uniform"):
         algorithm = ALGORITHMS["scaffold"](control_rate=0.4, control_weights=weights)
         _, server = compose(algorithm).aggregate(
-            flat(0, 0), {"control": signed(1.0)}, [Contribution(4, 2, payload)], Population(10, 50), lr=0.5
+            flat(0, 0), {"control": signed(1.0)}, [Upload(4, 2, payload)], Population(10, 50), lr=0.5
         )
         assert_is(server["control"], 1.8)
 
@@ -172,7 +172,7 @@ def test_fedcm_by_hand() -> None:
     algorithm, results = compose(correction), []
     for client, (examples, steps, update) in enumerate([(2, 2, U_A), (1, 1, U_B)]):
         trace = Trace(signed(update), signed(update), steps, lr=0.1, momentum=0.5)
-        results.append(Contribution(client, examples, algorithm.finish(trace, {}, {})[1]))
+        results.append(Upload(client, examples, algorithm.finish(trace, {}, {})[1]))
     params, server = algorithm.aggregate(flat(0, 0), {}, results, EVERYBODY, 0.1)
     assert_is(params, -MEAN)
     assert_is(server["direction"], 5 * MEAN)
@@ -195,7 +195,7 @@ def test_feddyn_by_hand() -> None:
         trace = Trace(signed(update), signed(update), steps=examples, lr=0.5, momentum=0.0)
         state, payload = algorithm.finish(trace, {}, begun)
         states.append(state)
-        results.append(Contribution(client, examples, payload))
+        results.append(Upload(client, examples, payload))
     assert_is(states[0]["dual"], U_A / 0.5)
     after, server = algorithm.aggregate(params, algorithm.init_server(params), results, EVERYBODY, 0.5)
     assert_is(after, -2 * mean)
@@ -276,7 +276,7 @@ def test_fednova_under_extrapolation_counts_the_updates_at_their_length_after_it
     results = []
     for client, (examples, steps, update) in enumerate([(2, 2, U_A), (1, 1, U_B)]):
         trace = Trace(signed(update), signed(update), steps, lr=1.0, momentum=0.0)
-        results.append(Contribution(client, examples, algorithm.finish(trace, {}, {})[1]))
+        results.append(Upload(client, examples, algorithm.finish(trace, {}, {})[1]))
     scaled = [5 / 3 * U_A / 2, 5 / 3 * U_B]
     mean = (2 * scaled[0] + scaled[1]) / 3
     square = 2 * (2 * scaled[0] ** 2 + scaled[1] ** 2) / 3
@@ -305,6 +305,6 @@ def test_the_states_of_correction_and_rule_never_meet() -> None:
     assert same_bits(algorithm.broadcast(server)["control"], flat(0, 0))
     trace = Trace(signed(1.0), signed(1.0), steps=1, lr=1.0, momentum=0.0)
     payload = algorithm.finish(trace, algorithm.broadcast(server), algorithm.init_client(flat(0, 0)))[1]
-    _, after = algorithm.aggregate(flat(0, 0), server, [Contribution(0, 1, payload)], Population(1, 1), 1.0)
+    _, after = algorithm.aggregate(flat(0, 0), server, [Upload(0, 1, payload)], Population(1, 1), 1.0)
     assert_is(after["control"], 1.0)
     assert set(after) == set(server)

@@ -27,7 +27,6 @@ from torch import Tensor
 
 from ecgr.algorithms import (
     ALGORITHMS,
-    Contribution,
     Entry,
     FedAdam,
     FedAvg,
@@ -39,6 +38,7 @@ from ecgr.algorithms import (
     Population,
     Scaffold,
     Trace,
+    Upload,
     compose,
 )
 from ecgr.simulation.client import ClientJob, train_client
@@ -88,16 +88,14 @@ def played(task: Problem, rounds: int = 1) -> Snapshot:
     return snapshot
 
 
-def contributions(entry: Entry, server: Any = None, lr: float = 1.0) -> list[Contribution]:
+def contributions(entry: Entry, server: Any = None, lr: float = 1.0) -> list[Upload]:
     """What A and B upload, from traces made by hand."""
     params, algorithm = flat(0, 0), compose(entry)
     server = algorithm.init_server(params) if server is None else server
     uploads = []
     for client, (examples, steps, update) in enumerate([(2, 2, U_A), (1, 1, U_B)]):
         trace = Trace(update=signed(update), plain=signed(update), steps=steps, lr=lr, momentum=0.0)
-        uploads.append(
-            Contribution(client, examples, algorithm.finish(trace, server, algorithm.init_client(params))[1])
-        )
+        uploads.append(Upload(client, examples, algorithm.finish(trace, server, algorithm.init_client(params))[1]))
     return uploads
 
 
@@ -122,13 +120,13 @@ def test_the_two_updates_are_those_of_the_derivation(world: Any) -> None:
     for client, update in expected.items():
         job = ClientJob(client, 0, 1.0, 1, snapshot.params, snapshot.buffers, {}, {})
         result, state = train_client(job, Workspace(task))
-        assert_is(result.contribution.payload["update"], update)
+        assert_is(result.payload["update"], update)
         assert result.steps == [2, 1][client]
         assert result.examples == [2, 1][client]
         assert state == {}
     heavy = world({"name": "fedavg"}, optimizer={"name": "sgd", "lr": 1.0, "momentum": 0.9})
     result, _ = train_client(ClientJob(0, 0, 1.0, 1, snapshot.params, {}, {}, {}), Workspace(heavy))
-    assert_is(result.contribution.payload["update"], -(0.5 + 1 - s(1) + 0.9 * 0.5))
+    assert_is(result.payload["update"], -(0.5 + 1 - s(1) + 0.9 * 0.5))
 
 
 def test_the_training_loss_is_the_mean_over_samples_before_each_step(world: Any) -> None:
@@ -230,7 +228,7 @@ def test_scaffold_in_its_second_round_by_hand(world: Any) -> None:
     job = ClientJob(1, 1, 1.0, 1, first.params, first.buffers, Scaffold().broadcast(first.server), first.clients[1])
     result, state = train_client(job, Workspace(task))
     gradient = s(2 * 0.3459609475799967)
-    assert_is(result.contribution.payload["update"], gradient - 0.5896471404566650)
+    assert_is(result.payload["update"], gradient - 0.5896471404566650)
     assert_is(dict(state)["control"], gradient)
 
 
@@ -364,7 +362,7 @@ def test_fednovas_effective_steps_follow_the_participants_alone() -> None:
     """Two of many: p = 1/4, 3/4 among those who took part, a = 1, 3: effective 2.5, mean = u_0/4 + 3/4 u_1 / 3."""
     algorithm = compose(FedNova())
     uploads = [
-        Contribution(i, n, algorithm.finish(Trace(signed(u), signed(u), steps=t, lr=1.0, momentum=0.0), {}, {})[1])
+        Upload(i, n, algorithm.finish(Trace(signed(u), signed(u), steps=t, lr=1.0, momentum=0.0), {}, {})[1])
         for i, (n, t, u) in enumerate([(1, 1, 1.0), (3, 3, 6.0)])
     ]
     params, _ = algorithm.aggregate(flat(0, 0), {}, uploads, Population(clients=100, examples=10_000), 1.0)
@@ -383,7 +381,7 @@ def test_scaffolds_control_under_partial_participation_moves_by_population_share
     state, payload = algorithm.finish(trace, server, {"control": signed(0.25)})
     assert_is(state["control"], 2.25)
     params, after = algorithm.aggregate(
-        flat(0, 0), server, [Contribution(4, 2, payload)], Population(clients=10, examples=50), lr=0.5
+        flat(0, 0), server, [Upload(4, 2, payload)], Population(clients=10, examples=50), lr=0.5
     )
     assert_is(after["control"], 1 + 2 * share)
     assert_is(params, -7.0)
@@ -436,7 +434,7 @@ def test_scaffolds_correction_stays_outside_the_momentum_buffer(world: Any) -> N
     task = world({"name": "scaffold"}, optimizer={"name": "sgd", "lr": 1.0, "momentum": 0.9})
     job = ClientJob(0, 0, 1.0, 1, flat(0, 0), {}, {"control": signed(0.2)}, {"control": signed(0.0)})
     result, _ = train_client(job, Workspace(task))
-    assert_is(result.contribution.payload["update"], -(0.3 + 1 - s(0.6) + 0.45 - 0.2))
+    assert_is(result.payload["update"], -(0.3 + 1 - s(0.6) + 0.45 - 0.2))
 
 
 def test_the_correction_is_part_of_the_recorded_steps(world: Any) -> None:
@@ -447,4 +445,4 @@ def test_the_correction_is_part_of_the_recorded_steps(world: Any) -> None:
         train_client(job, Workspace(world({"name": "scaffold"}, regulator=regulator, **sections)))[0]
         for regulator in ({"name": "none"}, {"name": "ecgr", "beta": 1.0})
     ]
-    assert same_bits(updates[0].contribution.payload["update"], updates[1].contribution.payload["update"])
+    assert same_bits(updates[0].payload["update"], updates[1].payload["update"])

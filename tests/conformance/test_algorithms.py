@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 import torch
 
-from ecgr.algorithms import ALGORITHMS, Algorithm, Contribution, Plan, Population, Trace, compose
+from ecgr.algorithms import ALGORITHMS, Algorithm, Plan, Population, Trace, Upload, compose
 from ecgr.component import State
 from ecgr.core.regulators import REGULATORS
-from ecgr.simulation.client import ClientJob, ClientResult, train_client
+from ecgr.simulation.client import ClientJob, train_client
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import Snapshot, participants, play_round, start
 from ecgr.simulation.workspace import Problem, Workspace
@@ -57,7 +57,7 @@ def finish(algorithm: Algorithm, trace: Trace, server: State) -> tuple[State, St
     return algorithm.finish(trace, server, algorithm.begin(plan, server, algorithm.init_client(trace.plain)))
 
 
-def train(task: Problem, snapshot: Snapshot, client: int, workspace: Workspace) -> tuple[ClientResult, State]:
+def train(task: Problem, snapshot: Snapshot, client: int, workspace: Workspace) -> tuple[Upload, State]:
     algorithm = task.experiment.algorithm
     job = ClientJob(
         client,
@@ -79,13 +79,13 @@ def test_a_round_with_every_regulator_moves_the_model_and_stays_finite(name: str
     results = []
     for client in range(4):
         result, state = train(problem, snapshot, client, workspace)
-        assert finite(result.contribution.payload)
+        assert finite(result.payload)
         assert finite(state)
-        assert result.contribution.payload["update"].shape == snapshot.params.shape
+        assert result.payload["update"].shape == snapshot.params.shape
         assert result.steps == [3, 1, 2, 1][client]
         assert bool(result.kept) == (regulator != "none")
         assert set(result.kept) <= set(range(result.steps))
-        results.append(result.contribution)
+        results.append(result)
     params, server = problem.experiment.algorithm.aggregate(
         snapshot.params, snapshot.server, results, Population(clients=4, examples=24), 0.05
     )
@@ -136,9 +136,7 @@ def test_one_client_alone_with_plain_updates_moves_the_model_to_its_end_point(na
     end = workspace.spec.read(workspace.model)
     algorithm = problem.experiment.algorithm
     params = algorithm.served(
-        *algorithm.aggregate(
-            snapshot.params, snapshot.server, [result.contribution], Population(clients=4, examples=24), 0.05
-        )
+        *algorithm.aggregate(snapshot.params, snapshot.server, [result], Population(clients=4, examples=24), 0.05)
     )
     largest = torch.maximum(end.abs(), snapshot.params.abs())
     ulps = 1 if name in {"fedavg", "fedprox", "scaffold", "fedcm", "fedavgm"} else 8  # others divide, or look ahead
@@ -152,10 +150,10 @@ def test_aggregation_weighs_by_examples_and_not_by_order_of_magnitude(name: str)
     algorithm = compose(ALGORITHMS[name]())
     params = torch.linspace(-1, 1, 5)
 
-    def upload(client: int, examples: int, value: float) -> Contribution:
+    def upload(client: int, examples: int, value: float) -> Upload:
         update = torch.full((5,), value)
         trace = Trace(update, update, steps=2, lr=0.1, momentum=0.9)
-        return Contribution(client, examples, finish(algorithm, trace, algorithm.init_server(params))[1])
+        return Upload(client, examples, finish(algorithm, trace, algorithm.init_server(params))[1])
 
     everybody = Population(clients=2, examples=10**9 + 1)
     alone, both = (

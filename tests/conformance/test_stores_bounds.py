@@ -15,11 +15,12 @@ from torch.optim import SGD
 from torch.utils.data import DataLoader, TensorDataset
 
 import ecgr
+from ecgr.algorithms import Upload
 from ecgr.core import stores as room
 from ecgr.core.regulators import ECGR
 from ecgr.core.stores import STORES, Store, check_room, pick
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.simulation.client import ClientResult, train_client
+from ecgr.simulation.client import train_client
 from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Workspace
 from support.problems import blobs, offer, problem, same_bits, small_net
@@ -109,7 +110,7 @@ def test_steps_of_nothing_are_nothing(name: str) -> None:
     assert torch.equal(store.combine(torch.ones(3)), torch.zeros(600))
 
 
-def trained(store: str, regulator: str, monkeypatch: pytest.MonkeyPatch) -> ClientResult:
+def trained(store: str, regulator: str, monkeypatch: pytest.MonkeyPatch) -> Upload:
     offer(monkeypatch, small_net=small_net)
     chosen = problem(
         blobs(90),
@@ -198,7 +199,7 @@ def test_auto_says_what_it_picked(monkeypatch: pytest.MonkeyPatch) -> None:
     assert steps.store == "disk"
     monkeypatch.setattr(room, "free_memory", lambda device="cpu": 12_000)  # 24 steps, whose inner products take 4.6 kB
     offer(monkeypatch, small_net=small_net)
-    assert trained("auto", "ecgr", monkeypatch).picked_store == "disk"
+    assert trained("auto", "ecgr", monkeypatch).store == "disk"
 
 
 @pytest.mark.parametrize(

@@ -41,12 +41,12 @@ def test_writing_and_reading_are_inverse(seed: int) -> None:
     model = Tied()
     spec = ParamSpec.of(model)
     flat = torch.from_numpy(np.random.default_rng(seed).standard_normal(spec.size)).float()
-    frozen, buffers = model.frozen.weight.clone(), read_buffers(model, spec)
+    frozen, buffers = model.frozen.weight.clone(), read_buffers(model)
     spec.write(flat, model)
     assert same_bits(spec.read(model), flat)
     assert torch.equal(model.second.weight, model.first.weight)
     assert torch.equal(model.frozen.weight, frozen)
-    assert all(torch.equal(value, buffers[name]) for name, value in read_buffers(model, spec).items())
+    assert all(torch.equal(value, buffers[name]) for name, value in read_buffers(model).items())
     again = torch.cat([piece.reshape(-1) for piece in spec.named(flat).values()])
     assert same_bits(again, flat)
 
@@ -115,19 +115,17 @@ def test_complex_parameters_are_refused_by_name() -> None:
 
 def test_buffers_are_kept_apart() -> None:
     model = small_net()
-    spec = ParamSpec.of(model)
-    assert set(read_buffers(model, spec)) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert set(read_buffers(model)) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
 
 
 def test_buffers_that_are_not_saved_are_not_exchanged() -> None:
     model = Tied()
-    assert set(read_buffers(model, ParamSpec.of(model))) == {"counter"}
+    assert set(read_buffers(model)) == {"counter"}
 
 
 def test_writing_buffers_is_in_place_and_reading_copies() -> None:
     model = small_net()
-    spec = ParamSpec.of(model)
-    before = read_buffers(model, spec)
+    before = read_buffers(model)
     live = dict(model.named_buffers())["1.running_mean"]
     write_buffers({name: value + 1 for name, value in before.items()}, model)
     assert torch.equal(live, before["1.running_mean"] + 1)

@@ -1,7 +1,7 @@
 """No reply can spoil a round: the aggregate is that of the good ones alone, bit for bit."""
 
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import torch
 from ecgr.algorithms import ALGORITHMS
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.rounds import Outcome, Replies, Snapshot, conclude, participants, round_jobs, start
+from ecgr.simulation.rounds import Outcome, Replies, Snapshot, finish_round, participants, round_jobs, score, start
 from ecgr.simulation.workspace import Problem
 from support.problems import blobs, offer, problem, same_bits, small_net
 from support.quick import quick_where
@@ -58,7 +58,7 @@ def simulated(chosen: Problem, used: Sequence[Sequence[int]]) -> Snapshot:
         jobs = [job for job in round_jobs(chosen, snapshot) if job.client in clients]
         answers: list[Any] = list(engine.map(jobs))
         replies = Replies([r for r, _ in answers], {r.client: state for r, state in answers if state}, [])
-        snapshot = conclude(chosen, engine, snapshot, jobs, replies, 0.0).snapshot
+        snapshot = finish_round(chosen, snapshot, jobs, replies, partial(score, chosen, engine), 0.0).snapshot
     return snapshot
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecgr.algorithms import Algorithm, Contribution, Defaults, Plan, Population, Trace
+from ecgr.algorithms import Algorithm, Defaults, Plan, Population, Trace, Upload
 from ecgr.algorithms.base import Combined, combined
 from ecgr.component import State
 
@@ -107,7 +107,7 @@ class TwoVectorScaffold(Defaults):
         return {"control": client["control"] + change}, {"update": trace.update, "control_change": change}
 
     def combine(
-        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
         control = server["control"].double()
         for r in results:
@@ -171,6 +171,6 @@ def play(
                 w = w if after is None else w - lr * after
             trace = Trace(params - w, params - w, client.steps, lr, momentum)
             states[i], payload = algorithm.finish(trace, down, own)
-            results.append(Contribution(i, client.examples, payload))
+            results.append(Upload(i, client.examples, payload))
         params, server = algorithm.aggregate(params, server, results, population, lr)
     return Played(params, algorithm.served(params, server), server, states)

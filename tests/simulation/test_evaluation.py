@@ -11,7 +11,7 @@ import torch
 from ecgr.simulation import evaluate as evaluation
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import Score, shards, summarise
-from ecgr.simulation.rounds import evaluate, start
+from ecgr.simulation.rounds import score, start
 from support.problems import blobs, dataset, flat, offer, one_pixel, problem, small_net, two_parameters
 
 
@@ -28,7 +28,7 @@ def test_accuracy_and_loss_by_hand(two: Any) -> None:
     Loss: (3 * -log s(2) + 3 * -log(1 - s(2))) / 6. Clients: the first holds class 0 only, accuracy 1; the others 0.
     """
     snapshot = replace(start(two), params=flat(1, -1))
-    result = evaluate(two, SerialEngine(two), snapshot)
+    result = score(two, SerialEngine(two), snapshot)
     p = 1 / (1 + exp(-2))
     assert result.metrics["accuracy"] == 0.5
     assert result.loss == pytest.approx(-(log(p) + log(1 - p)) / 2, rel=1e-6)
@@ -72,12 +72,12 @@ def test_the_numbers_do_not_depend_on_the_size_of_a_shard(monkeypatch: pytest.Mo
     offer(monkeypatch, net=small_net)
     task = problem(blobs(24), [range(12), range(12, 24)], model={"name": "net"})
     snapshot, engine = start(task), SerialEngine(task)
-    whole = evaluate(task, engine, snapshot)
+    whole = score(task, engine, snapshot)
     monkeypatch.setattr(evaluation, "SHARD", size)
     jobs = list(shards(task, snapshot.params, snapshot.buffers))
     assert [j.start for j in jobs] == list(range(0, 24, size))
     assert sum(job.cost for job in jobs) == 24
-    pieces = evaluate(task, engine, snapshot)
+    pieces = score(task, engine, snapshot)
     assert pieces.metrics == whole.metrics
     assert pieces.loss == pytest.approx(whole.loss, rel=1e-6)
     assert pieces.by_client.tolist() == whole.by_client.tolist()
@@ -88,8 +88,8 @@ def test_evaluation_uses_running_statistics_and_does_not_move_them(monkeypatch: 
     task = problem(blobs(24), [range(24)], model={"name": "net"})
     snapshot, engine = start(task), SerialEngine(task)
     before = {name: b.clone() for name, b in snapshot.buffers.items()}
-    one = evaluate(task, engine, snapshot)
+    one = score(task, engine, snapshot)
     shifted = {**snapshot.buffers, "1.running_mean": snapshot.buffers["1.running_mean"] + 1.0}
-    other = evaluate(task, engine, replace(snapshot, buffers=shifted))
+    other = score(task, engine, replace(snapshot, buffers=shifted))
     assert one.loss != other.loss
     assert all(torch.equal(before[name], b) for name, b in snapshot.buffers.items())

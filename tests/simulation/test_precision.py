@@ -17,7 +17,7 @@ from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.simulation.client import train
 from ecgr.simulation.engines import SerialEngine, open_engine
-from ecgr.simulation.rounds import evaluate, play_round, round_jobs, start
+from ecgr.simulation.rounds import play_round, round_jobs, score, start
 from ecgr.simulation.workspace import PRECISIONS, Problem, Workspace
 from support.problems import blobs, offer, problem, same_bits, small_net
 
@@ -52,10 +52,10 @@ def test_a_clients_round_in_bf16_is_near_float32s_and_all_that_is_kept_is_float3
     for precision in PRECISIONS:
         chosen = task(precision)
         workspace = Workspace(chosen)
-        trained = train(round_jobs(chosen, start(chosen))[0], workspace)
-        assert trained.recorder is not None
+        recorder, _ = train(round_jobs(chosen, start(chosen))[0], workspace, {}, {})
+        assert recorder is not None
         assert {p.dtype for p in workspace.model.parameters()} == {torch.float32}
-        updates[precision] = trained.recorder.plain
+        updates[precision] = recorder.plain
     exact, rounded = updates["float32"], updates["bf16"]
     assert rounded.dtype == torch.float32
     assert not torch.equal(exact, rounded)
@@ -63,7 +63,7 @@ def test_a_clients_round_in_bf16_is_near_float32s_and_all_that_is_kept_is_float3
 
 
 def test_a_model_is_scored_in_float32_whatever_it_was_trained_in() -> None:
-    scores = [evaluate(chosen, SerialEngine(chosen), start(chosen)) for chosen in map(task, PRECISIONS)]
+    scores = [score(chosen, SerialEngine(chosen), start(chosen)) for chosen in map(task, PRECISIONS)]
     assert scores[0].loss == scores[1].loss
     assert scores[0].metrics == scores[1].metrics
 

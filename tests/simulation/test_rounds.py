@@ -11,10 +11,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecgr.algorithms import ALGORITHMS, Population
+from ecgr.algorithms import ALGORITHMS, Population, Upload
 from ecgr.core.vectors import ParamSpec
 from ecgr.errors import EnvironmentFault, QuorumLost
-from ecgr.simulation.client import ClientJob, ClientResult, batch_sizes, epoch_batches, nonfinite
+from ecgr.simulation.client import ClientJob, batch_sizes, epoch_batches, nonfinite
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.rounds import final_state, learning_rate, participants, play_round, simulate, start
@@ -71,7 +71,7 @@ def test_no_algorithm_extrapolates_a_running_statistic(name: str, regulator: str
     )
     uploads: list[Mapping[str, Tensor]] = []
 
-    def look(result: ClientResult) -> ClientResult:
+    def look(result: Upload) -> Upload:
         uploads.append(result.buffers)
         return result
 
@@ -109,10 +109,10 @@ def test_a_client_with_a_nonfinite_update_is_dropped_and_named(name: str, bad: f
     problem = task(name)
     snapshot = start(problem)
 
-    def spoil(result: ClientResult) -> ClientResult:
+    def spoil(result: Upload) -> Upload:
         return spoiled(result, bad) if result.client == 2 else result
 
-    def lose(result: ClientResult) -> Any:
+    def lose(result: Upload) -> Any:
         return Lost("gone") if result.client == 2 else result
 
     outcome = play_round(problem, Watching(problem, spoil), snapshot)
@@ -136,9 +136,9 @@ def test_a_client_with_a_nonfinite_update_is_dropped_and_named(name: str, bad: f
 def test_the_aggregate_without_a_dropped_client_is_that_of_the_algorithm_alone() -> None:
     problem = task("fedavg")
     snapshot = start(problem)
-    used: list[ClientResult] = []
+    used: list[Upload] = []
 
-    def look(result: ClientResult) -> ClientResult:
+    def look(result: Upload) -> Upload:
         if result.client == 2:
             return spoiled(result)
         used.append(result)
@@ -146,7 +146,7 @@ def test_the_aggregate_without_a_dropped_client_is_that_of_the_algorithm_alone()
 
     outcome = play_round(problem, Watching(problem, look), snapshot)
     params, _ = problem.experiment.algorithm.aggregate(
-        snapshot.params, snapshot.server, [r.contribution for r in used], Population(clients=4, examples=24), 0.05
+        snapshot.params, snapshot.server, used, Population(clients=4, examples=24), 0.05
     )
     assert same_bits(outcome.snapshot.params, params)
 
@@ -155,10 +155,10 @@ def test_the_aggregate_without_a_dropped_client_is_that_of_the_algorithm_alone()
 def test_any_nonfinite_tensor_of_an_upload_drops_the_client(tensor: str) -> None:
     problem = task("scaffold")
 
-    def spoil(result: ClientResult) -> ClientResult:
+    def spoil(result: Upload) -> Upload:
         if result.client != 1:
             return result
-        if tensor in result.contribution.payload:
+        if tensor in result.payload:
             return spoiled(result, name=tensor)
         broken = result.buffers[tensor].clone()
         broken[0] = float("nan")
@@ -182,9 +182,9 @@ def test_finite_updates_whose_aggregate_overflows_are_refused() -> None:
     snapshot = start(problem)
     fast = replace(snapshot, server={"rule/velocity": torch.full_like(snapshot.params, 3e38)})
 
-    def calm(result: ClientResult) -> ClientResult:
+    def calm(result: Upload) -> Upload:
         payload = {"update": torch.full_like(snapshot.params, 3e38)}
-        return replace(result, contribution=replace(result.contribution, payload=payload))
+        return replace(result, payload=payload)
 
     with pytest.raises(QuorumLost, match="not finite"):
         play_round(problem, Watching(problem, calm), fast)
@@ -196,9 +196,9 @@ def test_a_server_state_that_overflows_stops_the_run(name: str) -> None:
     problem = task(name)
     snapshot = start(problem)
 
-    def huge(result: ClientResult) -> ClientResult:
-        payload = {k: torch.full_like(v, 1e25) for k, v in result.contribution.payload.items()}
-        return replace(result, contribution=replace(result.contribution, payload=payload))
+    def huge(result: Upload) -> Upload:
+        payload = {k: torch.full_like(v, 1e25) for k, v in result.payload.items()}
+        return replace(result, payload=payload)
 
     with pytest.raises(QuorumLost, match="round 1: the aggregate of finite updates is not finite"):
         play_round(problem, Watching(problem, huge), snapshot)
@@ -208,7 +208,7 @@ def test_a_finite_result_is_not_refused() -> None:
     problem = task("scaffold")
     seen: list[str | None] = []
 
-    def look(result: ClientResult) -> ClientResult:
+    def look(result: Upload) -> Upload:
         seen.append(nonfinite(result))
         return result
 
@@ -220,9 +220,9 @@ def test_a_finite_result_whose_sum_is_too_large_is_not_refused() -> None:
     problem = task()
     seen: list[str | None] = []
 
-    def look(result: ClientResult) -> ClientResult:
-        payload = {name: torch.full_like(v, 3e38) for name, v in result.contribution.payload.items()}
-        seen.append(nonfinite(replace(result, contribution=replace(result.contribution, payload=payload))))
+    def look(result: Upload) -> Upload:
+        payload = {name: torch.full_like(v, 3e38) for name, v in result.payload.items()}
+        seen.append(nonfinite(replace(result, payload=payload)))
         return result
 
     play_round(problem, Watching(problem, look), start(problem))
@@ -352,8 +352,8 @@ def test_scaffolds_variate_moves_by_shares_of_everybody_who_has_data(weights: st
     )
     changes: dict[int, Tensor] = {}
 
-    def look(result: ClientResult) -> ClientResult:
-        payload = result.contribution.payload  # c = 0 before, so a control changes by all that it is
+    def look(result: Upload) -> Upload:
+        payload = result.payload  # c = 0 before, so a control changes by all that it is
         changes[result.client] = payload["plain"].double() / (float(payload["steps"]) * 0.001)
         return result
 
@@ -435,7 +435,7 @@ def test_a_model_that_draws_random_numbers_does_not_depend_on_the_order_of_clien
         workspace = Workspace(problem)
         for client in order:
             result, _ = ClientJob(client, 0, 0.1, 1, snapshot.params, {}, {}, {}).run(workspace)
-            updates[client].append(result.contribution.payload["update"])
+            updates[client].append(result.payload["update"])
     assert all(same_bits(*pair) for pair in updates.values())
 
 

@@ -10,8 +10,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecgr.algorithms import Upload
 from ecgr.config.experiment import Experiment
-from ecgr.simulation.client import ClientJob, ClientResult
+from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.workspace import Problem
@@ -79,7 +80,7 @@ def problem(data: Dataset, parts: Sequence[Sequence[int]], **sections: Mapping[s
 class Watching:
     """A serial engine that hands every answer of a client to ``look`` before passing on what that returns."""
 
-    def __init__(self, problem: Problem, look: Callable[[ClientResult], ClientResult | Any]) -> None:
+    def __init__(self, problem: Problem, look: Callable[[Upload], Upload | Any]) -> None:
         self._inner = SerialEngine(problem)
         self._look = look
 
@@ -89,18 +90,18 @@ class Watching:
             if isinstance(job, ClientJob):
                 result, state = answer
                 seen = self._look(result)
-                yield (seen, state) if isinstance(seen, ClientResult) else seen
+                yield (seen, state) if isinstance(seen, Upload) else seen
             else:
                 yield answer
 
 
-def spoiled(result: ClientResult, value: float = float("nan"), name: str = "update") -> ClientResult:
+def spoiled(result: Upload, value: float = float("nan"), name: str = "update") -> Upload:
     """The same answer with one number of one uploaded tensor replaced."""
-    payload = dict(result.contribution.payload)
+    payload = dict(result.payload)
     tensor = payload[name].clone()
     tensor.view(-1)[0] = value
     payload[name] = tensor
-    return replace(result, contribution=replace(result.contribution, payload=payload))
+    return replace(result, payload=payload)
 
 
 def same_bits(a: Tensor, b: Tensor) -> bool:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from torch import Tensor
@@ -9,7 +10,7 @@ from torch import Tensor
 from ecgr.config.experiment import Experiment
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import Replies, conclude, final_state, round_jobs, start
+from ecgr.simulation.rounds import Replies, final_state, finish_round, round_jobs, score, start
 
 
 def replay(chosen: Experiment, rows: Sequence[Mapping[str, Any]]) -> dict[str, Tensor]:
@@ -23,5 +24,6 @@ def replay(chosen: Experiment, rows: Sequence[Mapping[str, Any]]) -> dict[str, T
         answers: list[Any] = list(engine.map(jobs))
         states = {result.client: state for result, state in answers if state}
         replies = Replies([result for result, _ in answers], states, [])
-        snapshot = conclude(problem, engine, snapshot, jobs, replies, time.perf_counter()).snapshot
+        by = partial(score, problem, engine)
+        snapshot = finish_round(problem, snapshot, jobs, replies, by, time.perf_counter()).snapshot
     return final_state(problem, snapshot)

@@ -5,10 +5,12 @@ An entry is a frozen dataclass, its own configuration, and knows nothing of regu
 `compose` makes one algorithm of a correction and a rule.
 """
 
+import warnings
+from typing import Any
+
 from ecgr.algorithms.base import (
     Algorithm,
     Combined,
-    Contribution,
     Correction,
     Defaults,
     Plan,
@@ -17,6 +19,7 @@ from ecgr.algorithms.base import (
     ServerRule,
     Shorthand,
     Trace,
+    Upload,
 )
 from ecgr.algorithms.fedavg import FedAvg
 from ecgr.algorithms.fedcm import FedCM
@@ -64,7 +67,6 @@ __all__ = [
     "Algorithm",
     "Combined",
     "Composed",
-    "Contribution",
     "Correction",
     "Defaults",
     "DriftCorrection",
@@ -86,6 +88,14 @@ __all__ = [
     "ServerRule",
     "Shorthand",
     "Trace",
+    "Upload",
     "compose",
     "is_whole",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "Contribution":
+        warnings.warn("ecgr.algorithms.Contribution is now called Upload", DeprecationWarning, stacklevel=2)
+        return Upload
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,8 +5,8 @@ An entry of ``ALGORITHMS`` is one of three. A `Correction` changes what clients 
 composition. The training loop knows algorithms alone: `compose` makes one of whatever a config says.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 from ecgr.component import State, Tensor, torch
@@ -60,12 +60,32 @@ class Trace:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Contribution:
-    """What the server gets from one client: who, its weight in examples, and the payload of ``finish``."""
+class Upload:
+    """What one client sends: made when its training is over, and the same until the server aggregates it.
+
+    Attributes:
+        client: whose it is.
+        examples: its weight.
+        payload: what the algorithm's ``finish`` made.
+        buffers: the model's buffers after training.
+        steps: T, the number of local steps.
+        train_loss: mean over the samples that it saw.
+        seconds: wall clock.
+        kept: the steps that the regulator kept.
+        metrics: numbers for the record.
+        store: where the steps were held, if ``run.store = "auto"`` left that open.
+    """
 
     client: int
     examples: int
     payload: State
+    buffers: State = field(default_factory=dict)
+    steps: int = 0
+    train_loss: float = 0.0
+    seconds: float = 0.0
+    kept: tuple[int, ...] = ()
+    metrics: Mapping[str, float] = field(default_factory=dict)
+    store: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +170,7 @@ class Algorithm(Local, Protocol):
         ...
 
     def aggregate(
-        self, params: Tensor, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, params: Tensor, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Tensor, State]:
         """The next global parameters and server state, from the clients that took part, in client order."""
         ...
@@ -160,7 +180,7 @@ class Correction(Local, Protocol):
     """A local correction, whose uploads come to one update that any server rule can step by."""
 
     def combine(
-        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
         """The round's update and the next server state, from the clients that took part, in client order."""
         ...
@@ -191,12 +211,12 @@ class Shorthand(Protocol):
         ...
 
 
-def mean_update(results: Sequence[Contribution]) -> Tensor:
+def mean_update(results: Sequence[Upload]) -> Tensor:
     """The clients' updates, weighted by their examples among those who took part."""
     return weighted_mean([r.payload["update"] for r in results], [r.examples for r in results])
 
 
-def combined(results: Sequence[Contribution], scale: float = 1.0) -> Combined:
+def combined(results: Sequence[Upload], scale: float = 1.0) -> Combined:
     """Their mean, times ``scale``."""
     examples = sum(r.examples for r in results)
     shares = [r.examples / examples for r in results]
@@ -250,7 +270,7 @@ class Defaults:
         return params
 
     def combine(
-        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
         """The mean update."""
         return combined(results), server

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ecgr.algorithms.base import Combined, Contribution, Defaults, Population, combined
+from ecgr.algorithms.base import Combined, Defaults, Population, Upload, combined
 from ecgr.component import Positive, State, component
 
 
@@ -19,7 +19,7 @@ class FedAvg(Defaults):
     server_lr: Positive = 1.0
 
     def combine(
-        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
         """``server_lr`` times the mean update."""
         return combined(results, self.server_lr), server

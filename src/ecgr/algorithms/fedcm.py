@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ecgr.algorithms.base import Combined, Contribution, Defaults, Population, Trace, combined
+from ecgr.algorithms.base import Combined, Defaults, Population, Trace, Upload, combined
 from ecgr.component import PositiveFraction, State, Tensor, component, torch
 
 
@@ -40,7 +40,7 @@ class FedCM(Defaults):
         }
 
     def combine(
-        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
         """The mean update; ``D = mean / (lr sum p_i a_i)``."""
         mean = combined(results)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from ecgr.algorithms.base import Contribution, Defaults, Plan, Population, Trace, mean_update
+from ecgr.algorithms.base import Defaults, Plan, Population, Trace, Upload, mean_update
 from ecgr.component import NonNegative, State, Tensor, component, torch
 from ecgr.core.vectors import weighted_mean
 
@@ -61,7 +61,7 @@ class FedDyn(Defaults):
         return params + server["lr"] * server["dual"] if self.rel else params
 
     def aggregate(
-        self, params: Tensor, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, params: Tensor, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Tensor, State]:
         """``H + |S|/N mean / lr``, ``w - mean - lr H'``, means by n_i / a_i."""
         if not self.rel:

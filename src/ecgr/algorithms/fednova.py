@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from ecgr.algorithms.base import Combined, Contribution, Defaults, Population, Trace, combined
+from ecgr.algorithms.base import Combined, Defaults, Population, Trace, Upload, combined
 from ecgr.component import State, component, torch
 
 
@@ -23,7 +23,7 @@ class FedNova(Defaults):
         return client, {"update": trace.update / a, "effective_steps": torch.tensor(a, dtype=torch.float64)}
 
     def combine(
-        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
         """``(sum p_i a_i) (sum p_i update_i / a_i)``, p_i the shares among those who took part."""
         examples = sum(r.examples for r in results)

@@ -12,13 +12,13 @@ from typing import TypeAlias, TypeGuard, cast
 
 from ecgr.algorithms.base import (
     Algorithm,
-    Contribution,
     Correction,
     Plan,
     Population,
     ServerRule,
     Shorthand,
     Trace,
+    Upload,
 )
 from ecgr.algorithms.fedavg import FedAvg
 from ecgr.algorithms.fedprox import FedProx
@@ -87,7 +87,7 @@ class Composed:
         return self.rule.served(params, _of_rule(server))
 
     def aggregate(
-        self, params: Tensor, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, params: Tensor, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Tensor, State]:
         """The correction makes one update of the uploads, the rule a step of the update."""
         combined, own = self.correction.combine(_own(server), results, population, lr)

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from ecgr.algorithms.base import Combined, Contribution, Defaults, Population, Trace, combined
+from ecgr.algorithms.base import Combined, Defaults, Population, Trace, Upload, combined
 from ecgr.component import Fraction, PositiveFraction, State, Tensor, component, torch
 
 
@@ -67,7 +67,7 @@ class Scaffold(Defaults):
         return {"control": client["control"] + change}, payload
 
     def combine(
-        self, server: State, results: Sequence[Contribution], population: Population, lr: float
+        self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
         """The mean update; ``c + sum p_i (c_i' - c_i)`` with shares of the whole population."""
         total = server["control"].double()
@@ -90,7 +90,7 @@ class Scaffold(Defaults):
         change = displacement - self.damping * control
         return change if self.damping == 1 else change - (1 - self.damping) * own
 
-    def _share(self, result: Contribution, results: Sequence[Contribution], population: Population) -> float:
+    def _share(self, result: Upload, results: Sequence[Upload], population: Population) -> float:
         uniform = self.control_weights == "uniform"
         if self.control_rate is not None:
             everybody = len(results) if uniform else sum(r.examples for r in results)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-from ecgr.algorithms import Algorithm, Contribution, Plan, Population, Trace, compose
+from ecgr.algorithms import Algorithm, Plan, Population, Trace, Upload, compose
 from ecgr.component import State, torch
 from ecgr.config.methods import Method
 from ecgr.core.regulators import Plain
@@ -133,7 +133,7 @@ def _play(algorithm: Algorithm, clients: int, *, regulated: bool) -> _Round:
             update = torch.full((SIZE,), 0.1 * (client + 1))
             trace = Trace(update, update, plan.steps, plan.lr, plan.momentum, regulated)
             states[client], payload = algorithm.finish(trace, down, own)
-            results.append(Contribution(client, 1, payload))
+            results.append(Upload(client, 1, payload))
         params, server = algorithm.aggregate(params, server, results, Population(clients, clients), plan.lr)
     return _Round(*(_vectors(state) for state in (results[0].payload, down, states[0], server)))
 

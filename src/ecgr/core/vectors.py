@@ -155,9 +155,9 @@ def widest(tensors: Sequence[Tensor]) -> "torch.dtype":
     return torch.float64 if any(tensor.dtype == torch.float64 for tensor in tensors) else torch.float32
 
 
-def read_buffers(model: Module, spec: ParamSpec) -> dict[str, Tensor]:
-    """Copies of the persistent buffers that ``spec`` does not treat as weights."""
-    buffers = [(name, buffer) for name, buffer in model.named_buffers() if name not in spec.names]
+def read_buffers(model: Module) -> dict[str, Tensor]:
+    """Copies of the persistent buffers."""
+    buffers = list(model.named_buffers())
     persistent = model.state_dict(keep_vars=True) if buffers else {}
     return {name: buffer.detach().clone() for name, buffer in buffers if name in persistent}
 

@@ -1,14 +1,14 @@
-"""One client's round: the only local training loop there is.
+"""One client's round: train, regulate, upload. The simulator and a Flower site run the same code.
 
 Every algorithm and every regulator goes through here. An algorithm may correct the gradient and the step; a
-regulator sees the recorded steps afterwards; without a regulator nothing is recorded.
+regulator sees the recorded steps afterwards.
 """
 
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,9 +17,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.optim import Optimizer
 
-from ecgr.algorithms import Algorithm, Contribution, Plan, Trace
+from ecgr.algorithms import Algorithm, Plan, Trace, Upload
 from ecgr.component import State
-from ecgr.core.geometry import Regulation
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
@@ -31,32 +30,8 @@ from ecgr.streams import stream, torch_seed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClientResult:
-    """What goes up from one client: its contribution, its buffers, and numbers for the record."""
-
-    contribution: Contribution
-    buffers: Mapping[str, Tensor]
-    steps: int
-    train_loss: float
-    seconds: float
-    kept: tuple[int, ...] = ()
-    metrics: Mapping[str, float] = field(default_factory=dict)
-    picked_store: str | None = None
-
-    @property
-    def client(self) -> int:
-        """Whose it is."""
-        return self.contribution.client
-
-    @property
-    def examples(self) -> int:
-        """Its weight."""
-        return self.contribution.examples
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class ClientJob:
-    """One client's work in one round; ``run`` gives what goes up and the state that stays."""
+    """One client's work in one round; ``run`` gives its upload, and its new state, which stays with it."""
 
     client: int
     round_index: int
@@ -67,139 +42,95 @@ class ClientJob:
     server: State
     state: State
 
-    def run(self, workspace: Workspace) -> tuple[ClientResult, State]:
-        """Train this client in ``workspace``."""
+    def run(self, workspace: Workspace) -> tuple[Upload, State]:
         with user_code(f"round {self.round_index + 1}, client {self.client}"), warnings.catch_warnings():
             warnings.simplefilter("ignore", NotFiniteWarning)  # a diverged upload is refused by `nonfinite`, in words
             return train_client(self, workspace)
 
 
-def train_client(job: ClientJob, workspace: Workspace) -> tuple[ClientResult, State]:
-    """Train one client from the global model, regulate its update and make its upload.
+def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
+    """Train one client from the global model, regulate its update, and make its upload and its new state."""
+    began = time.perf_counter()
+    experiment, device = workspace.experiment, workspace.device
+    plan = Plan(local_steps(workspace.problem, job.client), job.lr, experiment.optimizer.effective_momentum)
+    server = _to(job.server, device)
+    state = _to(experiment.algorithm.begin(plan, job.server, job.state), device)
+    recorder, loss = train(job, workspace, server, state)
+    trace, kept, metrics = regulate(plan, job.params.to(device), recorder, workspace)
+    after, payload = experiment.algorithm.finish(trace, server, state)
+    upload = Upload(
+        client=job.client,
+        examples=len(workspace.problem.partition.clients[job.client]),
+        payload=_to(payload, "cpu"),
+        buffers=_to(read_buffers(workspace.model), "cpu"),
+        steps=plan.steps,
+        train_loss=loss,
+        seconds=time.perf_counter() - began,
+        kept=kept,
+        metrics=metrics,
+        store=recorder.store if recorder is not None and experiment.run.store == "auto" else None,
+    )
+    return upload, _to(after, "cpu")
+
+
+def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> tuple[Recorder | None, float]:
+    """Take the local steps; without a regulator nothing is recorded.
+
+    A step is the optimiser's, with the algorithm's corrections before and after it; the recorder sees all of it.
 
     Returns:
-        What goes up, and the client's new state, which stays with it.
+        What recorded the steps, and the mean loss over the samples seen.
     """
-    began = time.perf_counter()
-    algorithm, optimizer = workspace.experiment.algorithm, workspace.experiment.optimizer
-    plan = Plan(local_steps(workspace.problem, job.client), job.lr, optimizer.effective_momentum)
-    job = replace(job, state=algorithm.begin(plan, job.server, job.state))
-    trained = train(job, workspace)
-    regulated = regulate(trained, workspace)
-    result, state = report(job, workspace, trained, regulated)
-    return replace(result, seconds=time.perf_counter() - began), state
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Trained:
-    """One client's local training: where it started, what was recorded on the way, and what it came to."""
-
-    start: Tensor
-    steps: int
-    loss: float
-    recorder: Recorder | None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Regulated:
-    """A client's update, ``start - end``: as trained, and as the regulator makes it; what recording and that took."""
-
-    plain: Tensor
-    update: Tensor
-    regulation: Regulation | None = None
-    seconds: float = 0.0
-
-
-def train(job: ClientJob, workspace: Workspace) -> Trained:
-    """Take the local steps; they are recorded where a regulator will ask for them."""
-    experiment, model, spec = workspace.experiment, workspace.model, workspace.spec
+    experiment, model = workspace.experiment, workspace.model
     workspace.load(job.params, job.buffers)
     model.train()
-    optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
-    term = experiment.algorithm.step_term(job.server, job.state)
-    if term is not None:
-        hook_step_term(term, job.lr, spec, model, optimizer)
     start = job.params.to(workspace.device)
-
-    def take_steps() -> tuple[int, float]:
-        with seeded(torch_seed(experiment.run.seed, "client", job.round_index, job.client)):
-            return _local_epochs(job, workspace, optimizer)
-
+    loss_of = client_loss(job, workspace)
+    optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
+    hook_corrections(optimizer, experiment.algorithm, workspace.spec, model, start, server, state, job.lr)
     recorder: Recorder | None = None
     if not isinstance(experiment.regulator, Plain):
-        recorder = Recorder(
+        recorder = Recorder(  # its hooks come after the corrections'
             model,
             optimizer,
             store=experiment.run.store,
-            spec=spec,
+            spec=workspace.spec,
             steps=local_steps(workspace.problem, job.client),
             start=start,
             checks="versions",  # the loop is ours, and writes through no `.data`
         )
-    with recorder or nullcontext():
-        steps, loss = take_steps()
-    return Trained(start, steps, loss, recorder)
+    seen, total = 0, torch.zeros((), dtype=torch.float64, device=workspace.device)
+    seed = torch_seed(experiment.run.seed, "client", job.round_index, job.client)
+    with recorder or nullcontext(), seeded(seed):
+        for batch in epoch_batches(workspace.problem, job.client, job.round_index):
+            optimizer.zero_grad()
+            loss = loss_of(workspace.train, batch)
+            loss.backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
+            seen += len(batch)
+            total += loss.detach() * len(batch)
+    return recorder, float(total) / seen
 
 
-def regulate(trained: Trained, workspace: Workspace) -> Regulated:
-    """The client's update; without a regulator, as it was trained."""
-    if trained.recorder is None:
-        plain = trained.start - workspace.spec.read(workspace.model)
-        return Regulated(plain, plain)
+def regulate(
+    plan: Plan, start: Tensor, recorder: Recorder | None, workspace: Workspace
+) -> tuple[Trace, tuple[int, ...], dict[str, float]]:
+    """The client's update, ``start - end``, as the regulator makes it; the steps it kept; numbers for the record."""
+    if recorder is None:
+        update = start - workspace.spec.read(workspace.model)
+        trace = Trace(update, update, plan.steps, plan.lr, plan.momentum)
+        return trace, (), {"update_norm": float(update.norm())}
     began = time.perf_counter()
-    made = trained.recorder.regulated(workspace.experiment.regulator)
-    seconds = trained.recorder.seconds + time.perf_counter() - began
-    return Regulated(trained.recorder.plain, made.flat, made.regulation, seconds)
-
-
-def report(job: ClientJob, workspace: Workspace, trained: Trained, regulated: Regulated) -> tuple[ClientResult, State]:
-    """What goes up, numbers for the record included, and the state that stays."""
-    experiment = workspace.experiment
-    momentum, recorded = experiment.optimizer.effective_momentum, trained.recorder is not None
-    trace = Trace(regulated.update, regulated.plain, trained.steps, job.lr, momentum, regulated=recorded)
-    server, own = _to(job.server, workspace.device), _to(job.state, workspace.device)
-    state, payload = experiment.algorithm.finish(trace, server, own)
-    examples = len(workspace.problem.partition.clients[job.client])
-
-    result = ClientResult(
-        contribution=Contribution(job.client, examples, _to(payload, "cpu")),
-        buffers=_to(read_buffers(workspace.model, workspace.spec), "cpu"),
-        steps=trained.steps,
-        train_loss=trained.loss,
-        seconds=0.0,
-        kept=() if regulated.regulation is None else regulated.regulation.kept,
-        metrics=_metrics(workspace, trained, regulated),
-        picked_store=trained.recorder.store if trained.recorder and experiment.run.store == "auto" else None,
-    )
-    return result, _to(state, "cpu")
-
-
-def _metrics(workspace: Workspace, trained: Trained, regulated: Regulated) -> dict[str, float]:
-    """A client's numbers for the record."""
-    metrics = {"update_norm": float(regulated.update.norm())}
-    if trained.recorder is not None and regulated.regulation is not None:
-        memory = STORES[trained.recorder.store].room(workspace.spec.size, trained.steps).memory
-        metrics |= {**regulated.regulation.metrics, "steps_memory": memory, "regulation_seconds": regulated.seconds}
-    return metrics
-
-
-def _local_epochs(job: ClientJob, workspace: Workspace, optimizer: Optimizer) -> tuple[int, float]:
-    """Train; the number of steps and the mean loss over the samples seen."""
-    model, algorithm = workspace.model, workspace.experiment.algorithm
-    server, own = _to(job.server, workspace.device), _to(job.state, workspace.device)
-    anchor = job.params.to(workspace.device)
-    loss_of = client_loss(job, workspace)
-    correct = gradient_correction(algorithm, workspace.spec, model, anchor, server, own)
-    steps, seen, total = 0, 0, torch.zeros((), dtype=torch.float64, device=workspace.device)
-    for batch in epoch_batches(workspace.problem, job.client, job.round_index):
-        optimizer.zero_grad()
-        loss = loss_of(workspace.train, batch)
-        loss.backward()  # type: ignore[no-untyped-call]
-        correct()
-        optimizer.step()
-        steps, seen = steps + 1, seen + len(batch)
-        total += loss.detach() * len(batch)
-    return steps, float(total) / seen
+    made = recorder.regulated(workspace.experiment.regulator)
+    seconds = recorder.seconds + time.perf_counter() - began
+    trace = Trace(made.flat, recorder.plain, plan.steps, plan.lr, plan.momentum, regulated=True)
+    metrics = {
+        "update_norm": float(made.flat.norm()),
+        **made.regulation.metrics,
+        "steps_memory": STORES[recorder.store].room(workspace.spec.size, plan.steps).memory,
+        "regulation_seconds": seconds,
+    }
+    return trace, made.regulation.kept, metrics
 
 
 def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Held, Tensor], Tensor]:
@@ -232,9 +163,9 @@ def _to(state: State, device: torch.device | str) -> dict[str, Tensor]:
     return {name: tensor.to(device) for name, tensor in state.items()}
 
 
-def nonfinite(result: ClientResult) -> str | None:
-    """Why a result must not be aggregated: the first tensor with NaN or infinite values, and how many."""
-    for name, tensor in {**result.contribution.payload, **result.buffers}.items():
+def nonfinite(upload: Upload) -> str | None:
+    """Why an upload must not be aggregated: the first tensor with NaN or infinite values, and how many."""
+    for name, tensor in {**upload.payload, **upload.buffers}.items():
         if tensor.is_floating_point() and not _has_finite_sum(tensor.numpy()):  # or too large a one: so count
             bad = tensor.numel() - int(np.count_nonzero(np.isfinite(tensor.numpy())))
             if bad:
@@ -251,43 +182,52 @@ def _has_finite_sum(values: NDArray[np.floating[Any]]) -> bool:
 # What an algorithm adds to a step
 
 
-def gradient_correction(
-    algorithm: Algorithm, spec: ParamSpec, model: nn.Module, anchor: Tensor, server: State, client: State
-) -> Callable[[], None]:
-    """What to call between backward and step: turns the gradient, then adds the algorithm's term to it."""
+def hook_corrections(
+    optimizer: Optimizer,
+    algorithm: Algorithm,
+    spec: ParamSpec,
+    model: nn.Module,
+    anchor: Tensor,
+    server: State,
+    client: State,
+    lr: float,
+) -> None:
+    """Have every step of ``optimizer`` corrected: its gradient before, the parameters after it.
+
+    What an algorithm does not correct costs nothing.
+    """
     turns = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
     adds = algorithm.gradient_term(anchor, anchor, server, client) is not None
-    tensors = spec.tensors(model) if turns or adds else []
+    term = algorithm.step_term(server, client)
+    tensors = spec.tensors(model)
 
-    def correct() -> None:
-        if turns:
-            gradient = spec.flatten([torch.zeros_like(t) if t.grad is None else t.grad for t in tensors])
-            for tensor, piece in _pieces(algorithm.direction(gradient, server, client)):
-                tensor.copy_(piece)
-        if adds:
-            for tensor, piece in _pieces(algorithm.gradient_term(spec.flatten(tensors), anchor, server, client)):
-                tensor.add_(piece)
-
-    def _pieces(flat: Tensor | None) -> list[tuple[Tensor, Tensor]]:
+    def gradients(flat: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
         """The gradients that there are, each with its part of a flat vector."""
         assert flat is not None, "an algorithm corrects every step of a round, or none"
-        pairs = zip(tensors, spec.views(flat), strict=True)
-        return [(tensor.grad, piece) for tensor, piece in pairs if tensor.grad is not None]
+        for tensor, piece in zip(tensors, spec.views(flat), strict=True):
+            if tensor.grad is not None:
+                yield tensor.grad, piece
 
-    return correct
+    def correct_gradient(*_: Any) -> None:
+        if turns:
+            flat = spec.flatten([torch.zeros_like(t) if t.grad is None else t.grad for t in tensors])
+            for gradient, piece in gradients(algorithm.direction(flat, server, client)):
+                gradient.copy_(piece)
+        if adds:
+            for gradient, piece in gradients(algorithm.gradient_term(spec.flatten(tensors), anchor, server, client)):
+                gradient.add_(piece)
 
+    if turns or adds:
+        optimizer.register_step_pre_hook(correct_gradient)
+    if term is not None:
+        pieces = list(spec.views(lr * term))
 
-def hook_step_term(term: Tensor, lr: float, spec: ParamSpec, model: nn.Module, opt: Optimizer) -> None:
-    """Subtract the learning rate times ``term`` after each step, before the recorder looks."""
-    tensors = spec.tensors(model)
-    pieces = list(spec.views((lr * term).to(tensors[0].device)))
+        def correct_step(*_: Any) -> None:
+            with torch.no_grad():
+                for tensor, piece in zip(tensors, pieces, strict=True):
+                    tensor.sub_(piece)
 
-    def correct(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        with torch.no_grad():
-            for tensor, piece in zip(tensors, pieces, strict=True):
-                tensor.sub_(piece)
-
-    opt.register_step_post_hook(correct)
+        optimizer.register_step_post_hook(correct_step)
 
 
 # Which samples each local step sees

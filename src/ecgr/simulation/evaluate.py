@@ -13,6 +13,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ecgr.errors import EnvironmentFault
+from ecgr.simulation.engines import Engine
+from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.losses import evaluation_of, total
 from ecgr.tasks.metrics import Accuracy
@@ -85,6 +88,16 @@ class Evaluation:
     metrics: Mapping[str, float]
     loss: float
     by_client: NDArray[np.float64]
+
+
+def evaluate(problem: Problem, engine: Engine, params: Tensor, buffers: Mapping[str, Tensor]) -> Evaluation:
+    """Score a model on the problem's test samples."""
+    scores = []
+    for score in engine.map(list(shards(problem, params, buffers))):
+        if isinstance(score, Lost):
+            raise EnvironmentFault(f"the evaluation was lost: {score.reason}")
+        scores.append(score)
+    return summarise(problem, scores)
 
 
 def shards(problem: Problem, params: Tensor, buffers: Mapping[str, Tensor]) -> Iterator[EvaluationJob]:

@@ -8,20 +8,21 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypedDict
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from ecgr.algorithms import Population
+from ecgr.algorithms import Population, Upload
 from ecgr.component import State
 from ecgr.core.vectors import merge_buffers, read_buffers
-from ecgr.errors import DataError, Diverged, EnvironmentFault, QuorumLost
-from ecgr.simulation.client import ClientJob, ClientResult, nonfinite
+from ecgr.errors import DataError, Diverged, QuorumLost
+from ecgr.simulation.client import ClientJob, nonfinite
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
-from ecgr.simulation.evaluate import Evaluation, shards, summarise
+from ecgr.simulation.evaluate import Evaluation, evaluate
 from ecgr.simulation.kept import Kept
 from ecgr.simulation.user_code import user_code
 from ecgr.simulation.workspace import Problem
@@ -96,12 +97,12 @@ class Replies:
     """What came back from a round's clients.
 
     Attributes:
-        used: the results to aggregate, in client order.
+        used: the uploads to aggregate, in client order.
         states: what their clients are to remember.
         rejected: who else was asked, and why it does not count.
     """
 
-    used: Sequence[ClientResult]
+    used: Sequence[Upload]
     states: Mapping[int, State]
     rejected: Sequence[tuple[int, str]]
 
@@ -109,7 +110,7 @@ class Replies:
 def start(problem: Problem) -> Snapshot:
     """The state before the first round."""
     params = problem.spec.read(problem.model)
-    buffers, server = read_buffers(problem.model, problem.spec), problem.experiment.algorithm.init_server(params)
+    buffers, server = read_buffers(problem.model), problem.experiment.algorithm.init_server(params)
     return Snapshot(0, params, buffers, server, StatesInMemory())
 
 
@@ -135,42 +136,22 @@ def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
     """One round after ``snapshot``."""
     began = time.perf_counter()
     jobs = round_jobs(problem, snapshot)
-    return conclude(problem, engine, snapshot, jobs, _replies(jobs, engine.map(jobs)), began)
+    replies = _replies(jobs, engine.map(jobs))
+    return finish_round(problem, snapshot, jobs, replies, partial(score, problem, engine), began)
 
 
-def conclude(
+def finish_round(
     problem: Problem,
-    engine: Engine,
     snapshot: Snapshot,
     jobs: Sequence[ClientJob],
     replies: Replies,
+    score: Callable[[Snapshot], Evaluation],
     began: float,
-    score: Callable[[Snapshot], Evaluation] | None = None,
 ) -> Outcome:
-    """Aggregate what came back, evaluate, and write the round's line.
-
-    ``began`` is when the round did; ``score`` evaluates where the test samples are not the problem's own.
-    """
-    experiment, used = problem.experiment, replies.used
-    if not used:
-        client, reason = replies.rejected[0]
-        diverged = all("nonfinite" in why for _, why in replies.rejected)
-        advice = "; a smaller optimizer.lr often helps" if diverged else ""
-        raise (Diverged if diverged else QuorumLost)(
-            f"round {snapshot.rounds + 1}: none of {len(jobs)} client updates can be used"
-            f" (client {client}: {reason}){advice}"
-        )
-    with user_code(f"round {snapshot.rounds + 1}, server"), one_thread():
-        params, server = _aggregate(problem, snapshot, used)
-        buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
-    if not all(torch.isfinite(tensor).all() for tensor in (params, *server.values())):
-        raise Diverged(
-            f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
-        )
-    states = snapshot.clients.updated(snapshot.rounds + 1, replies.states)
-    after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
-    step = served(problem, snapshot) - served(problem, after)
-    evaluation = score(after) if score is not None else evaluate(problem, engine, after)
+    """Aggregate what came back, evaluate by ``score``, and make the round's row; ``began`` is when the round did."""
+    used = replies.used
+    after = aggregate(problem, snapshot, replies)
+    evaluation = score(after)
     row: Line = {
         "round": after.rounds,
         "metrics": dict(evaluation.metrics),
@@ -179,16 +160,41 @@ def conclude(
         "worst_client": worst_client(problem, evaluation),
         "lr": learning_rate(problem, snapshot.rounds),
         "seconds": round(time.perf_counter() - began, 4),
-        "examples": sum(r.examples for r in used) * experiment.federation.local_epochs,
-        "bytes_up": sum(_bytes(r.contribution.payload) + _bytes(r.buffers) for r in used),
+        "examples": sum(r.examples for r in used) * problem.experiment.federation.local_epochs,
+        "bytes_up": sum(_bytes(r.payload) + _bytes(r.buffers) for r in used),
         "bytes_down": sum(_bytes({"params": j.params}) + _bytes(j.buffers) + _bytes(j.server) for j in jobs),
-        "step_norm": float(step.norm()),
+        "step_norm": float((served(problem, snapshot) - served(problem, after)).norm()),
         "clients": [_client_row(r, problem.metrics[0].name, evaluation) for r in used],
         "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
     }
     if "accuracy" in evaluation.metrics:
         row["accuracy"] = evaluation.metrics["accuracy"]
     return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
+
+
+def aggregate(problem: Problem, snapshot: Snapshot, replies: Replies) -> Snapshot:
+    """The state after the round: the algorithm's step, buffers averaged by examples, new client states."""
+    used = replies.used
+    if not used:
+        client, reason = replies.rejected[0]
+        diverged = all("nonfinite" in why for _, why in replies.rejected)
+        advice = "; a smaller optimizer.lr often helps" if diverged else ""
+        raise (Diverged if diverged else QuorumLost)(
+            f"round {snapshot.rounds + 1}: none of {len({c for c, _ in replies.rejected})} client updates can be used"
+            f" (client {client}: {reason}){advice}"
+        )
+    sizes, lr = problem.partition.sizes(), learning_rate(problem, snapshot.rounds)
+    population = Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
+    with user_code(f"round {snapshot.rounds + 1}, server"), one_thread():
+        algorithm = problem.experiment.algorithm
+        params, server = algorithm.aggregate(snapshot.params, snapshot.server, used, population, lr)
+        buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
+    if not all(torch.isfinite(tensor).all() for tensor in (params, *server.values())):
+        raise Diverged(
+            f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
+        )
+    states = snapshot.clients.updated(snapshot.rounds + 1, replies.states)
+    return Snapshot(snapshot.rounds + 1, params, buffers, server, states)
 
 
 def learning_rate(problem: Problem, round_index: int) -> float:
@@ -205,14 +211,9 @@ def participants(problem: Problem, round_index: int) -> list[int]:
     return sorted(rng.choice(able, size=count, replace=False).tolist())
 
 
-def evaluate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
-    """Score the model that is handed out on the test samples."""
-    scores = []
-    for score in engine.map(list(shards(problem, served(problem, snapshot), snapshot.buffers))):
-        if isinstance(score, Lost):
-            raise EnvironmentFault(f"the evaluation was lost: {score.reason}")
-        scores.append(score)
-    evaluation = summarise(problem, scores)
+def score(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
+    """Evaluate the model that is handed out; a metric without a value is refused."""
+    evaluation = evaluate(problem, engine, served(problem, snapshot), snapshot.buffers)
     for name, value in evaluation.metrics.items():
         if not np.isfinite(value):
             line = f"round {snapshot.rounds}: the metric {name} is {value} on the test samples"
@@ -245,9 +246,9 @@ def round_jobs(problem: Problem, snapshot: Snapshot) -> list[ClientJob]:
     return jobs
 
 
-def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[ClientResult, State] | Lost]) -> Replies:
+def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[Upload, State] | Lost]) -> Replies:
     """Sort the answers into those that count and those that do not."""
-    used: list[ClientResult] = []
+    used: list[Upload] = []
     states: dict[int, State] = {}
     rejected: list[tuple[int, str]] = []
     for job, answer in zip(jobs, answers, strict=True):
@@ -265,29 +266,16 @@ def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[ClientResult, St
     return Replies(used, states, rejected)
 
 
-def _aggregate(problem: Problem, snapshot: Snapshot, used: Sequence[ClientResult]) -> tuple[Tensor, State]:
-    """The next global parameters and server state."""
-    sizes = problem.partition.sizes()
-    population = Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
-    return problem.experiment.algorithm.aggregate(
-        snapshot.params,
-        snapshot.server,
-        [r.contribution for r in used],
-        population,
-        learning_rate(problem, snapshot.rounds),
-    )
-
-
-def _client_row(result: ClientResult, metric: str, evaluation: Evaluation) -> dict[str, Any]:
+def _client_row(upload: Upload, metric: str, evaluation: Evaluation) -> dict[str, Any]:
     return {
-        "client": result.client,
-        "examples": result.examples,
-        "steps": result.steps,
-        "train_loss": result.train_loss,
-        metric: float(evaluation.by_client[result.client]),
-        "seconds": round(result.seconds, 4),
-        **({"store": result.picked_store} if result.picked_store else {}),
-        **result.metrics,
+        "client": upload.client,
+        "examples": upload.examples,
+        "steps": upload.steps,
+        "train_loss": upload.train_loss,
+        metric: float(evaluation.by_client[upload.client]),
+        "seconds": round(upload.seconds, 4),
+        **({"store": upload.store} if upload.store else {}),
+        **upload.metrics,
     }
 
 

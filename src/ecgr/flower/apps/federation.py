@@ -16,7 +16,7 @@ from ecgr.flower.guard.inspection import Asked, Refusal
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import Evaluation
-from ecgr.simulation.rounds import Outcome, Replies, Snapshot, conclude, round_jobs, served
+from ecgr.simulation.rounds import Outcome, Replies, Snapshot, finish_round, round_jobs, score, served
 from ecgr.simulation.workspace import Problem
 
 log = logging.getLogger("ecgr.flower")
@@ -49,8 +49,9 @@ class Federation:
             if shortfall is None:
                 rejected = [*before, *replies.rejected]
                 counted = replace(replies, rejected=rejected)
-                score = partial(self._score, rejected) if self.scored_by_sites else None
-                return conclude(self.problem, self._engine, snapshot, jobs, counted, began, score)
+                by_sites, here = partial(self._score, rejected), partial(score, self.problem, self._engine)
+                evaluate = by_sites if self.scored_by_sites else here
+                return finish_round(self.problem, snapshot, jobs, counted, evaluate, began)
             log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, shortfall)
             before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
         reasons = "; ".join(f"{self.fleet.name(client)}: {reason}" for client, reason in replies.rejected)

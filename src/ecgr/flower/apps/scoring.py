@@ -10,13 +10,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 
-from ecgr.errors import EnvironmentFault, QuorumLost
+from ecgr.errors import QuorumLost
 from ecgr.flower.apps.enrolment import Enrolment
 from ecgr.flower.apps.wire import METRICS, REPORT, Order
 from ecgr.flower.guard.inspection import Refusal, describe
 from ecgr.simulation.engines import Engine
-from ecgr.simulation.engines.pool import Lost
-from ecgr.simulation.evaluate import Evaluation, shards, summarise
+from ecgr.simulation.evaluate import Evaluation, evaluate
 from ecgr.simulation.workspace import Problem
 from ecgr.tasks.metrics import bounds_of
 
@@ -26,12 +25,7 @@ ROUNDING = 1e-9
 
 def score_records(problem: Problem, engine: Engine, order: Order) -> RecordDict:
     """A site's scores of the model that an order carries; what has no value there is left out."""
-    scores = []
-    for score in engine.map(list(shards(problem, order.params, order.buffers))):
-        if isinstance(score, Lost):
-            raise EnvironmentFault(f"the evaluation was lost: {score.reason}")
-        scores.append(score)
-    found = summarise(problem, scores)
+    found = evaluate(problem, engine, order.params, order.buffers)
     values = {**{f"metric/{name}": value for name, value in found.metrics.items()}, LOSS: found.loss}
     report = ConfigRecord({"run": order.run, "client": order.client, "round": order.round_index})
     finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}

@@ -13,8 +13,9 @@ import torch
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from torch import Tensor
 
+from ecgr.algorithms import Upload
 from ecgr.component import State
-from ecgr.simulation.client import ClientJob, ClientResult
+from ecgr.simulation.client import ClientJob
 
 ARRAYS, ORDER, REPORT, METRICS, SITE = "arrays", "order", "report", "metrics", "site"
 NEVER = -1
@@ -80,7 +81,7 @@ class Order:
         return ClientJob(self.client, self.round_index, self.lr, 1, self.params, self.buffers, self.server, state)
 
 
-def reply_records(order: Order, result: ClientResult, *, state_lost: bool) -> RecordDict:
+def reply_records(order: Order, result: Upload, *, state_lost: bool) -> RecordDict:
     """What a site answers."""
     report = ConfigRecord(
         {
@@ -92,11 +93,11 @@ def reply_records(order: Order, result: ClientResult, *, state_lost: bool) -> Re
             "train_loss": result.train_loss,
             "seconds": result.seconds,
             "kept": list(result.kept),
-            "store": result.picked_store or "",
+            "store": result.store or "",
             "state_lost": state_lost,
         }
     )
-    arrays = to_arrays(reply_tensors(result.contribution.payload, result.buffers))
+    arrays = to_arrays(reply_tensors(result.payload, result.buffers))
     return RecordDict({ARRAYS: arrays, METRICS: MetricRecord(dict(result.metrics)), REPORT: report})
 
 

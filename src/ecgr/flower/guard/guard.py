@@ -20,9 +20,9 @@ import numpy as np
 from flwr.app import Message
 from pydantic import Field
 
+from ecgr.algorithms import Upload
 from ecgr.component import Count, Positive, State, Tensor, component, torch
 from ecgr.flower.guard.inspection import Asked, Refusal, inspect
-from ecgr.simulation.client import ClientResult
 from ecgr.simulation.rounds import Replies
 
 UNKNOWN = -1
@@ -82,7 +82,7 @@ class Guard:
 
     def judge(self, asked: Mapping[int, Asked], arrivals: Sequence["Arrival"]) -> Replies:
         """Sort a round's arrivals into those that count, in client order, and those that do not."""
-        accepted: dict[int, ClientResult] = {}
+        accepted: dict[int, Upload] = {}
         rejected: list[tuple[int, str]] = []
         for arrival in arrivals:
             try:
@@ -193,10 +193,10 @@ def _square(name: str, tensor: Tensor) -> float:
         return float((values if name.endswith("running_var") else np.square(values)).sum())
 
 
-def _measure(asked: Asked, result: ClientResult) -> Measured:
+def _measure(asked: Asked, result: Upload) -> Measured:
     """A payload's vectors count as the distances they stand for: FedNova divides its own by the steps."""
     units = asked.units()
-    vectors = {name: tensor for name, tensor in result.contribution.payload.items() if tensor.dim()}
+    vectors = {name: tensor for name, tensor in result.payload.items() if tensor.dim()}
     lengths = {Quantity("update", name): norm(tensor) / units[name] for name, tensor in vectors.items()}
     lengths |= buffer_lengths(result.buffers, asked.order.buffers)
     past, longest = asked.past, {}
@@ -225,7 +225,6 @@ def _remember(asked: Asked, own: Measured, shortened: Mapping[str, float]) -> St
     }
 
 
-def _clip(result: ClientResult, factors: Mapping[str, float]) -> ClientResult:
-    payload = {name: t * factors.get(name, 1.0) for name, t in result.contribution.payload.items()}
-    contribution = replace(result.contribution, payload=payload)
-    return replace(result, contribution=contribution, metrics={**result.metrics, "clipped": min(factors.values())})
+def _clip(result: Upload, factors: Mapping[str, float]) -> Upload:
+    payload = {name: t * factors.get(name, 1.0) for name, t in result.payload.items()}
+    return replace(result, payload=payload, metrics={**result.metrics, "clipped": min(factors.values())})

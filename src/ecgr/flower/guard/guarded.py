@@ -18,11 +18,11 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Strategy
 from torch import Tensor
 
-from ecgr.algorithms import Contribution
+from ecgr.algorithms import Upload
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower.guard.guard import TRUSTED_AFTER, Guard, Measured, Quantity, buffer_lengths, norm, outlier
 from ecgr.flower.guard.inspection import Refusal, describe, out_of_range, read_array
-from ecgr.simulation.client import ClientResult, nonfinite
+from ecgr.simulation.client import nonfinite
 
 UPDATE = Quantity("model", "the update")
 STATISTICS = ("running_mean", "running_var")
@@ -151,9 +151,7 @@ class Guarded(Strategy):
             raise Refusal(f"weight: {ascii(weight)[:40]}, allowed 1 to {most}")
         tensors = {name: read_array(name, arrays[0][name], tensor) for name, tensor in self._model.items()}
         buffers = {n: t for n, t in tensors.items() if n.endswith(STATISTICS) or not t.is_floating_point()}
-        reason = nonfinite(ClientResult(Contribution(node, weight, {}), tensors, 1, 0.0, 0.0)) or out_of_range(
-            buffers, self._model
-        )
+        reason = nonfinite(Upload(node, weight, {}, tensors)) or out_of_range(buffers, self._model)
         if reason is not None:
             raise Refusal(reason)
         moved = [(self._model[n].double() - t.double()).flatten() for n, t in tensors.items() if n not in buffers]

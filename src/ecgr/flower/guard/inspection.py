@@ -19,12 +19,12 @@ import torch
 from flwr.app import Array, ConfigRecord, Message, MetricRecord
 from torch import Tensor
 
-from ecgr.algorithms import Contribution, Plan, Trace
+from ecgr.algorithms import Plan, Trace, Upload
 from ecgr.component import State
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
 from ecgr.flower.apps.wire import ARRAYS, METRICS, REPORT, Order, reply_tensors, split_reply
-from ecgr.simulation.client import ClientResult, batch_sizes, nonfinite
+from ecgr.simulation.client import batch_sizes, nonfinite
 from ecgr.simulation.rounds import Line
 from ecgr.simulation.workspace import Problem
 from ecgr.tasks.metrics import METRICS as METRIC_TABLE
@@ -102,7 +102,7 @@ class Asked:
         return {name: unit or 1.0 for name, unit in units.items()}
 
 
-def inspect(asked: Asked, message: Message | str) -> ClientResult:
+def inspect(asked: Asked, message: Message | str) -> Upload:
     """The reply's content; raises `Refusal` unless it is exactly what was asked for."""
     if isinstance(message, str):
         raise Refusal(f"unreadable: {message}")
@@ -132,15 +132,17 @@ def inspect(asked: Asked, message: Message | str) -> ClientResult:
         if not tensor.dim() and name.startswith("payload/") and not torch.equal(tensor, tensors[name]):
             raise Refusal(f"scalar: {name} is {float(tensors[name])!r}, must be {float(tensor)!r}")
     payload, buffers = split_reply(tensors)
-    result = ClientResult(
-        contribution=Contribution(asked.order.client, examples, payload),
+    result = Upload(
+        client=asked.order.client,
+        examples=examples,
+        payload=payload,
         buffers=buffers,
         steps=steps,
         train_loss=values["train_loss"],
         seconds=values["seconds"],
         kept=tuple(kept),
         metrics={**_metrics(asked.problem, metrics), **({"state_lost": 1.0} if values["state_lost"] else {})},
-        picked_store=values["store"] or None,
+        store=values["store"] or None,
     )
     reason = nonfinite(result) or out_of_range(buffers, asked.order.buffers)
     if reason is not None:
