@@ -11,16 +11,35 @@ import pytest
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from cryptography import x509
-from cryptography.hazmat.primitives.serialization import load_ssh_private_key
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 from flwr.app import Context, RecordDict
+from typer.testing import CliRunner
 
+from ecgr.cli.federating import federate_app
 from ecgr.config.experiment import load
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, QuorumLost
+from ecgr.flower.apps.enrolment import Listed, read_list
 from ecgr.flower.apps.memory import MemoryGrid
-from ecgr.flower.deploy.bundle import SETTINGS, server_from, write_settings
-from ecgr.flower.deploy.init import Deployment, nginx_config, write_deployment
-from ecgr.flower.deploy.keys import make_certificates, make_node_key, read_public_key
+from ecgr.flower.deploy.folders import (
+    SETTINGS,
+    Deployment,
+    Plan,
+    client_from,
+    nginx_config,
+    server_from,
+    write_deployment,
+)
+from ecgr.flower.deploy.keys import fingerprint, make_certificates, make_node_key, read_public_key
 from ecgr.flower.guard.guard import Guard
+
+
+def plan(*names: str, out: Path = Path("run"), min_clients: int = 2) -> Plan:
+    chosen = load("quickstart", {"partition.clients": len(names)})
+    return Plan(chosen, [Listed(name, 100) for name in names], Guard(min_clients=min_clients), out)
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
 
 
 def test_certificates_are_for_the_hosts_and_signed_by_the_ca(tmp_path: Path) -> None:
@@ -36,40 +55,101 @@ def test_certificates_are_for_the_hosts_and_signed_by_the_ca(tmp_path: Path) -> 
 
 
 def test_a_node_key_is_a_pair(tmp_path: Path) -> None:
-    private = make_node_key(tmp_path)
-    assert stat.S_IMODE(private.stat().st_mode) == 0o600
-    key = load_ssh_private_key(private.read_bytes(), password=None)
-    assert b"BEGIN PUBLIC KEY" in read_public_key(tmp_path / "node.pub")
-    assert key.public_key() is not None
+    public = make_node_key(tmp_path / "etc")
+    assert (mode(tmp_path / "etc"), mode(tmp_path / "etc" / "node")) == (0o700, 0o600)
+    key = load_ssh_private_key((tmp_path / "etc" / "node").read_bytes(), password=None)
+    pem = key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+    assert read_public_key(public) == pem
+
+
+def test_a_key_is_never_written_over(tmp_path: Path) -> None:
+    public = make_node_key(tmp_path)
+    before = (tmp_path / "node").read_bytes()
+    with pytest.raises(ConfigError, match="there is a key already"):
+        make_node_key(tmp_path)
+    assert (tmp_path / "node").read_bytes() == before
+    public.write_text("no key")
+    with pytest.raises(ConfigError, match=r"not a public key.*ecgr federate keys"):
+        read_public_key(public)
+
+
+@pytest.mark.skipif(shutil.which("ssh-keygen") is None, reason="ssh-keygen is missing")
+def test_the_fingerprint_is_what_ssh_keygen_says(tmp_path: Path) -> None:
+    public = make_node_key(tmp_path)
+    said = subprocess.run(["ssh-keygen", "-lf", str(public)], capture_output=True, text=True, check=True).stdout
+    assert fingerprint(public) in said.split()
+
+
+def test_a_site_makes_its_own_key_and_tells_the_public_half(tmp_path: Path) -> None:
+    result = CliRunner().invoke(federate_app, ["keys", "--out", str(tmp_path / "etc")])
+    assert result.exit_code == 0, result.output
+    assert sorted(path.name for path in (tmp_path / "etc").iterdir()) == ["node", "node.pub"]
+    assert fingerprint(tmp_path / "etc" / "node.pub") in result.output.replace("\n", "")
+    assert "PRIVATE KEY" not in result.output
+
+
+def test_init_makes_no_private_key_of_a_site_and_folders_for_the_owner_alone(tmp_path: Path) -> None:
+    """Whatever is written for sites, the one private key is the server's own."""
+    arguments = ["init", "--server", "fl.example.org", "--clients", "2", "--out", str(tmp_path / "plan")]
+    result = CliRunner().invoke(federate_app, arguments)
+    assert result.exit_code == 0, result.output
+    paths = [tmp_path / "plan", *(tmp_path / "plan").rglob("*")]
+    private = [path for path in paths if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
+    assert private == [tmp_path / "plan" / "server" / "server.key"]
+    assert mode(private[0]) == 0o600
+    assert {mode(path) for path in paths if path.is_dir()} == {0o700}
+    assert "ecgr federate keys --out /etc/ecgr" in result.output
+
+
+def test_init_writes_the_list_of_sites_and_sizes(tmp_path: Path) -> None:
+    common = ["init", "--server", "fl.example.org", "--out"]
+    named = ["--local-data", "--site", "cleveland=303", "--site", "va"]
+    for name, more in (("dealt", ["--clients", "3"]), ("own", named)):
+        result = CliRunner().invoke(federate_app, [*common, str(tmp_path / name), *more])
+        assert result.exit_code == 0, result.output
+    dealt = read_list(tmp_path / "dealt" / "server" / "sites.toml")
+    assert [site.name for site in dealt] == ["site-0", "site-1", "site-2"]
+    assert sum(site.samples or 0 for site in dealt) == 1438
+    assert read_list(tmp_path / "own" / "server" / "sites.toml") == [Listed("cleveland", 303), Listed("va")]
+    assert "server/keys/cleveland.pub" in (tmp_path / "own" / "README.md").read_text()
+
+
+@pytest.mark.parametrize("site", ["a=-1", "a=x", "../a=3", "a=1 --site a=2", "=3"])
+def test_a_site_that_cannot_be_listed_is_refused(site: str, tmp_path: Path) -> None:
+    arguments = ["init", "--server", "x.org", "--site", *site.split(" "), "--out", str(tmp_path / "plan")]
+    result = CliRunner().invoke(federate_app, arguments)
+    assert isinstance(result.exception, ConfigError)
+    assert str(result.exception).startswith("--site: ")
+    assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0", "10.0.0.5", "::", "fl.example.org"])
 def test_an_address_that_others_reach_needs_the_proxy(address: str) -> None:
     with pytest.raises(ConfigError, match="--bind"):
-        Deployment("fl.example.org", 3, bind=address, proxied=False)
-    assert Deployment("fl.example.org", 3, bind=address).proxied
+        Deployment("fl.example.org", bind=address, proxied=False)
+    assert Deployment("fl.example.org", bind=address).proxied
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1", "127.0.0.53"])
 def test_loopback_needs_none(address: str) -> None:
-    assert not Deployment("fl.example.org", 3, bind=address, proxied=False).proxied
+    assert not Deployment("fl.example.org", bind=address, proxied=False).proxied
 
 
 @pytest.mark.parametrize("server", ["", "a b", "x;return 200", "x\ny", "-x", "$(id)", "a" * 300])
 def test_a_server_name_cannot_carry_anything_else(server: str) -> None:
     with pytest.raises(ConfigError, match="--server"):
-        Deployment(server, 3)
+        Deployment(server)
 
 
 def test_all_that_does_not_fit_is_said_at_once() -> None:
     with pytest.raises(ConfigError) as refusal:
-        Deployment("a b", 3, bind="0.0.0.0", port=0, body_limit=0, proxied=False)
+        Deployment("a b", bind="0.0.0.0", port=0, body_limit=0, proxied=False)
     assert [line.split(":")[0] for line in refusal.value.problems] == ["--server", "--port", "--body-limit", "--bind"]
 
 
 def test_the_files_for_several_machines(tmp_path: Path) -> None:
-    chosen = load("quickstart", {"partition.clients": 2})
-    guide = write_deployment(tmp_path / "plan", chosen, Deployment("fl.example.org", 2), Guard(min_clients=2))
+    two = plan("cleveland", "va")
+    guide = write_deployment(tmp_path / "plan", two, Deployment("fl.example.org"))
     server = tmp_path / "plan" / "server"
     text = guide.read_text()
     assert "flower-supernode --superlink fl.example.org:8443" in text
@@ -80,29 +160,28 @@ def test_the_files_for_several_machines(tmp_path: Path) -> None:
         assert f"partition-id={client}" in unit
         assert "Restart=always" in unit
         assert "ECGR_STATE=/var/lib/ecgr/state ECGR_DATA=/srv/ecgr/data" in unit
-        assert (site / "node.pub").read_bytes() == (server / f"site-{client}.pub").read_bytes()
-    assert load(server / "app" / "ecgr_federation" / "experiment.toml").key() == chosen.key()
+        assert (site / "ca.crt").read_bytes() == (server / "ca.crt").read_bytes()
+    assert load(server / "app" / "ecgr_federation" / "experiment.toml").key() == two.experiment.key()
     assert json.loads((server / "server.json").read_bytes())["guard"]["min_clients"] == 2
-    assert not list(server.rglob("node"))
     with pytest.raises(ConfigError, match="not empty"):
-        write_deployment(tmp_path / "plan", chosen, Deployment("fl.example.org", 2), Guard())
+        write_deployment(tmp_path / "plan", two, Deployment("fl.example.org"))
 
 
 @pytest.mark.parametrize("path", ["relative", "/with space", "/per%cent", "/quo'te", "/new\nline", "/$(id)"])
 def test_a_path_cannot_carry_anything_else(tmp_path: Path, path: str) -> None:
     for option in ("environment", "data"):
         with pytest.raises(ConfigError, match=f"--{option}"):
-            Deployment("fl.example.org", 2, **{option: path})  # type: ignore[arg-type]
+            Deployment("fl.example.org", **{option: path})  # type: ignore[arg-type]
     if path != "relative":
         with pytest.raises(ConfigError, match="--out"):
-            write_deployment(tmp_path / path[1:], load("quickstart"), Deployment("fl.example.org", 2), Guard())
+            write_deployment(tmp_path / path[1:], plan("a"), Deployment("fl.example.org"))
 
 
 LOCKS = ("NoNewPrivileges=yes", "ProtectSystem=strict", "PrivateTmp=yes", "RestrictSUIDSGID=yes", "UMask=0077")
 
 
 def test_services_have_a_user_of_their_own_and_little_else(tmp_path: Path) -> None:
-    write_deployment(tmp_path / "plan", load("quickstart"), Deployment("fl.example.org", 1, port=443), Guard())
+    write_deployment(tmp_path / "plan", plan("a"), Deployment("fl.example.org", port=443))
     units = sorted((tmp_path / "plan").rglob("*.service"))
     assert [path.name for path in units] == ["ecgr-proxy.service", "ecgr-superlink.service", "ecgr-supernode.service"]
     for path in units:
@@ -118,7 +197,7 @@ def test_services_have_a_user_of_their_own_and_little_else(tmp_path: Path) -> No
 @pytest.mark.skipif(shutil.which("systemd-analyze") is None, reason="systemd-analyze is missing")
 def test_systemd_understands_the_units(tmp_path: Path) -> None:
     """Whatever systemd says, it says nothing of the files themselves but that programs are not installed here."""
-    write_deployment(tmp_path / "plan", load("quickstart"), Deployment("fl.example.org", 1), Guard())
+    write_deployment(tmp_path / "plan", plan("a"), Deployment("fl.example.org"))
     for path in (tmp_path / "plan").rglob("*.service"):
         done = subprocess.run(["systemd-analyze", "verify", str(path)], capture_output=True, text=True, check=False)
         said = [line for line in done.stderr.splitlines() if str(path) in line]
@@ -126,7 +205,7 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
 
 
 def test_the_proxy_passes_what_sites_need_and_no_more() -> None:
-    text = nginx_config(Path("/srv"), Deployment("fl.example.org", 2, port=443, body_limit=32))
+    text = nginx_config(Path("/srv"), Deployment("fl.example.org", port=443, body_limit=32))
     assert "location / { return 403; }" in text
     assert text.count("proxy_pass ") == 1
     assert "proxy_pass https://127.0.0.1:8000/v1/fleet/;" in text
@@ -142,6 +221,18 @@ def test_a_server_without_its_settings_says_what_is_missing(monkeypatch: pytest.
     monkeypatch.setenv(SETTINGS, str(tmp_path / "nowhere.json"))
     with pytest.raises(ConfigError, match=r"nowhere\.json cannot be used"):
         server_from(tmp_path / "experiment.toml")
-    write_settings(tmp_path / "server.json", tmp_path / "run", Guard(), {0: b"key"})
-    monkeypatch.setenv(SETTINGS, str(tmp_path / "server.json"))
+    write_deployment(tmp_path / "plan", plan("a", "b"), Deployment("fl.example.org"))
+    monkeypatch.setenv(SETTINGS, str(tmp_path / "plan" / "server" / "server.json"))
     assert server_from(tmp_path / "experiment.toml") is not None
+
+
+def test_a_site_whose_public_key_is_missing_cannot_join(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The server knows a site by its key alone: without any it starts nothing, and says what to do."""
+    write_deployment(tmp_path / "plan", plan("a", "b", out=tmp_path / "run"), Deployment("fl.example.org"))
+    server = tmp_path / "plan" / "server"
+    monkeypatch.setenv(SETTINGS, str(server / "server.json"))
+    experiment = server / "app" / "ecgr_federation" / "experiment.toml"
+    app = client_from(experiment)
+    nodes = [{"partition-id": client, "state-dir": str(tmp_path)} for client in range(2)]
+    with pytest.raises(QuorumLost, match="void 3 times"):
+        MemoryGrid(app, nodes, keys=[b"a", b"b"]).serve(server_from(experiment))

@@ -1,12 +1,15 @@
 """Processes that are started, found dead and stopped; submissions that end; and the command around them."""
 
+import functools
 import os
 import signal
+import stat
 import sys
 import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
@@ -17,9 +20,14 @@ from typer.testing import CliRunner
 import ecgr.flower.deploy.local
 from ecgr.cli.federating import federate_app
 from ecgr.errors import ConfigError, EnvironmentFault
+from ecgr.flower import MemoryGrid, server_app
+from ecgr.flower.apps.enrolment import Listed, read_list
 from ecgr.flower.apps.server import failure_path
-from ecgr.flower.deploy.local import Submission, federate
+from ecgr.flower.deploy.folders import Plan, client_from, read_experiment, write_folders
+from ecgr.flower.deploy.local import Submission, Supervisor, federate
 from ecgr.flower.deploy.processes import Service, free_ports, listens
+from ecgr.runs.runner import run
+from support.ticks import Ticks
 
 
 def python(tmp_path: Path, code: str) -> Service:
@@ -153,17 +161,17 @@ def test_two_supervisors_do_not_share_a_directory(tmp_path: Path) -> None:
         FileLock(tmp_path / ".federation" / "supervisor.lock"),
         pytest.raises(EnvironmentFault, match="in use by another"),
     ):
-        federate(refused, tmp_path, refused, refused, refused)
+        federate(Plan(refused, refused, refused, tmp_path), refused, refused)
 
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
     [
-        (["--outliers", "foo"], "--outliers: 'foo' does not fit"),
-        (["--min-clients", "0"], "--min-clients: 0 does not fit"),
-        (["--deadline", "nan"], "--deadline: nan does not fit"),
+        (["--outliers", "foo"], "--outliers: must be 'reject' or 'clip', got 'foo'"),
+        (["--min-clients", "0"], "--min-clients: must be"),
+        (["--deadline", "nan"], "--deadline: must be"),
         (["--set", "partition.clients=4"], "--clients: 3 sites, but partition.clients is set to 4"),
-        (["--clients", "0"], "partition.clients: 0 does not fit"),
+        (["--clients", "0"], "partition.clients: "),
     ],
 )
 def test_a_wrong_setting_is_refused_before_anything_is_written(
@@ -174,3 +182,97 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(
     assert isinstance(result.exception, ConfigError)
     assert line in str(result.exception)
     assert list(tmp_path.iterdir()) == []
+
+
+TASK = """
+import numpy as np
+from torch import nn
+import ecgr
+from beside import RULE
+
+table = np.loadtxt("table.csv", delimiter=",", dtype=np.float32)
+inputs, targets, site = table[:, :-1], (table[:, -1] > RULE).astype(int), np.arange(len(table)) % 3
+train, test = (inputs[:90], targets[:90]), (inputs[90:], targets[90:])
+
+
+def net():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 2))
+
+
+task = ecgr.Task(model=net, train=train, test=test, clients=site[:90], name="mine")
+
+
+def shifting():
+    shift = np.random.default_rng().normal(size=(90, 4)).astype(np.float32)
+    return ecgr.Task(model=net, train=(inputs[:90] + shift, targets[:90]), test=test, clients=site[:90])
+"""
+
+
+@pytest.fixture
+def task_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "own_task.py").write_text(TASK)
+    (tmp_path / "beside.py").write_text("RULE = 0\n")
+    np.savetxt(tmp_path / "table.csv", np.random.default_rng(0).normal(size=(120, 5)), delimiter=",")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    return tmp_path
+
+
+def planned(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
+    """What `ecgr federate local` would run."""
+    plans: list[Plan] = []
+
+    def note(plan: Plan, *_: Any) -> None:
+        plans.append(plan)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ecgr.flower.deploy.local, "federate", note)
+    result = CliRunner().invoke(federate_app, ["local", *arguments])
+    assert plans, result.exception or result.output
+    return plans[0]
+
+
+def test_a_task_in_a_python_file_is_federated_to_the_bits_of_a_run(
+    task_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its sites are its own clients; every process runs the file for itself, wherever it is started."""
+    plan = planned(monkeypatch, "own_task.py:task", "--set", "federation.rounds=2", "--out", "run")
+    assert plan.sites == [Listed(f"site-{client}", 30) for client in range(3)]
+    write_folders(task_folder / "home", plan)
+    app = task_folder / "home" / "server" / "app" / "ecgr_federation" / "task.json"
+    monkeypatch.chdir("/")
+    nodes = [{"partition-id": client, "state-dir": str(task_folder / "states")} for client in range(3)]
+    made = functools.partial(read_experiment, app)
+    MemoryGrid(client_from(app), nodes).serve(server_app(made, task_folder / "run", sites=plan.sites, clock=Ticks()))
+    run(plan.experiment, task_folder / "simulated")
+    weights = [(task_folder / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
+    assert weights[0] == weights[1]
+
+
+def test_a_task_that_is_another_in_every_process_is_refused(task_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(monkeypatch, "own_task.py:shifting", "--out", "run")
+    write_folders(task_folder / "home", plan)
+    with pytest.raises(ConfigError, match=r"own_task\.py:shifting: gives another task each time"):
+        read_experiment(task_folder / "home" / "server" / "app" / "ecgr_federation" / "task.json")
+
+
+@pytest.mark.parametrize("arguments", [["init", "--server", "x.org"], ["check"], ["local", "--sites", "."]])
+def test_where_a_python_task_cannot_go_one_is_told(arguments: list[str], task_folder: Path) -> None:
+    for name in "ab":
+        (task_folder / name).mkdir()
+    result = CliRunner().invoke(federate_app, [arguments[0], "own_task.py:task", *arguments[1:]])
+    assert isinstance(result.exception, ConfigError)
+    assert "samples" in str(result.exception)
+    assert "TOML file" in str(result.exception)
+
+
+def test_local_writes_the_list_and_keys_for_the_owner_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Everything is on one machine, so the keys are made here; each site's private half is in its own folder."""
+    plan = planned(monkeypatch, "quickstart", "--clients", "2", "--out", str(tmp_path / "run"))
+    home = Supervisor.prepare(plan, print).home
+    assert read_list(home / "server" / "sites.toml") == plan.sites
+    assert sum(site.samples or 0 for site in plan.sites) == 1438
+    private = [path for path in home.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
+    assert sorted(path.parent.name for path in private) == ["server", "site-0", "site-1"]
+    assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
+    assert {stat.S_IMODE(path.stat().st_mode) for path in [home, *home.rglob("*")] if path.is_dir()} == {0o700}

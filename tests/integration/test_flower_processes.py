@@ -176,7 +176,7 @@ def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> 
     text = running.log.read_text()
     assert "the ServerApp died" in text
     assert "the SuperLink died" in text
-    assert "the SuperNode of client" in text
+    assert "the SuperNode of site-" in text
 
     record = RunRecord.open(running.out)
     assert [row["round"] for row in record.rounds] == [1, 2, 3, 4, 5]

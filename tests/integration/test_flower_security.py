@@ -21,10 +21,10 @@ from flwr.supercore.routers.runtime.responses import router as responses
 from flwr.supercore.routers.runtime.router import router as runtime
 from flwr.superlink.routers.control.router import router as control
 
-from ecgr.flower.deploy.init import Deployment, nginx_config
+from ecgr.flower.apps.enrolment import Listed
+from ecgr.flower.deploy.folders import CONNECTION, Deployment, Plan, nginx_config
 from ecgr.flower.deploy.keys import make_certificates, make_node_key
-from ecgr.flower.deploy.layout import CONNECTION, Layout, environment, tool
-from ecgr.flower.deploy.local import Supervisor
+from ecgr.flower.deploy.local import Supervisor, environment, installed
 from ecgr.flower.deploy.processes import Service, free_ports, listens
 from ecgr.flower.guard.guard import Guard
 
@@ -49,12 +49,13 @@ TRICKS = [
 class Server:
     """A SuperLink with TLS and node authentication, one registered key, and where they are."""
 
-    layout: Layout
+    home: Path
+    port: int
     superlink: Service
 
     @property
     def files(self) -> Path:
-        return self.layout.server
+        return self.home / "server"
 
     def trusting(self, certificate: Path | None = None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(certificate or self.files / "ca.crt"))
@@ -64,12 +65,11 @@ class Server:
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     chosen = load("quickstart", {"partition.clients": 1})
     out = tmp_path_factory.mktemp("server")
-    layout = Layout.prepare(chosen, out, Guard())
-    supervisor = Supervisor(layout, out, print)
+    supervisor = Supervisor.prepare(Plan(chosen, [Listed("site-0")], Guard(), out), print)
     try:
         supervisor.start_superlink()
-        supervisor.flwr("supernode", "register", str(layout.site(0) / "node.pub"), CONNECTION)
-        yield Server(layout, supervisor.superlink)
+        supervisor.flwr("supernode", "register", str(supervisor.public_keys[0]), CONNECTION)
+        yield Server(supervisor.home, supervisor.port, supervisor.superlink)
     finally:
         for service in (*supervisor.supernodes, supervisor.superlink):
             service.stop()
@@ -83,7 +83,7 @@ def proxy(server: Server) -> Iterator[int]:
         pytest.skip("nginx is not installed (apt-get install nginx)")
     (port,) = free_ports(1)
     path = server.files / "nginx.conf"
-    path.write_text(nginx_config(server.files, Deployment("localhost", 1, port=port), server.layout.port))
+    path.write_text(nginx_config(server.files, Deployment("localhost", port=port), server.port))
     # pytest's directories are for their owner alone, and nginx's workers are somebody else if root starts it
     command = [nginx, "-c", str(path), "-g", "daemon off; user root;"]
     service = Service("nginx", command, environment(server.files), server.files / "nginx.out")
@@ -105,15 +105,15 @@ def until(condition: Callable[[], bool], service: Service, seconds: float = 120.
 
 def supernode(server: Server, name: str, *arguments: str, port: int | None = None) -> Service:
     (own,) = free_ports(1)
-    place = server.layout.home / name
-    command = [str(tool("flower-supernode")), "--superlink", f"127.0.0.1:{port or server.layout.port}"]
+    place = server.home / name
+    command = [*installed(["flower-supernode"]), "--superlink", f"127.0.0.1:{port or server.port}"]
     command += ["--host", "127.0.0.1", "--port", str(own), "--max-retries", "0", *arguments]
     return Service(name, command, environment(place), place / "log")
 
 
 def test_strangers_are_refused(server: Server, tmp_path: Path) -> None:
     make_certificates(tmp_path / "other")
-    stranger, registered = make_node_key(tmp_path / "stranger"), server.layout.home / "site-0" / "node"
+    stranger, registered = make_node_key(tmp_path / "stranger").with_suffix(""), server.home / "site-0" / "node"
     ca = str(server.files / "ca.crt")
     attempts = {
         "an unregistered key": ["--root-certificates", ca, "--auth-supernode-private-key", str(stranger)],
@@ -138,10 +138,10 @@ def test_strangers_are_refused(server: Server, tmp_path: Path) -> None:
         for service in services.values():
             service.stop()
     with pytest.raises(httpx.HTTPError):
-        httpx.get(f"http://127.0.0.1:{server.layout.port}/", trust_env=False)
+        httpx.get(f"http://127.0.0.1:{server.port}/", trust_env=False)
     with pytest.raises(httpx.ConnectError):
         trusting_another = server.trusting(tmp_path / "other" / "ca.crt")
-        httpx.get(f"https://127.0.0.1:{server.layout.port}/", verify=trusting_another, trust_env=False)
+        httpx.get(f"https://127.0.0.1:{server.port}/", verify=trusting_another, trust_env=False)
 
 
 def test_only_what_sites_need_passes_the_proxy(server: Server, proxy: int) -> None:
@@ -153,7 +153,7 @@ def test_only_what_sites_need_passes_the_proxy(server: Server, proxy: int) -> No
         assert client.post("/v1/fleet/pull-messages").status_code not in {403, 404, 502}
     for path in TRICKS:
         assert raw_status(proxy, server, path) in {400, 401, 403, 404}, path
-    assert raw_status(server.layout.port, server, "/v1/control/list-runs") == 200, "without the proxy it is open"
+    assert raw_status(server.port, server, "/v1/control/list-runs") == 200, "without the proxy it is open"
 
 
 def raw_status(port: int, server: Server, path: str) -> int:
@@ -170,7 +170,7 @@ def raw_status(port: int, server: Server, path: str) -> int:
 
 
 def test_a_registered_site_gets_in_through_the_proxy(server: Server, proxy: int) -> None:
-    key = str(server.layout.home / "site-0" / "node")
+    key = str(server.home / "site-0" / "node")
     arguments = ["--root-certificates", str(server.files / "ca.crt"), "--auth-supernode-private-key", key]
     service = supernode(server, "welcome", *arguments, port=proxy)
     try:
@@ -221,7 +221,7 @@ def test_the_files_of_init_start_a_superlink(tmp_path: Path) -> None:
     finally:
         service.stop()
     secrets = [path for path in (tmp_path / "plan").rglob("*") if path.name in {"node", "server.key"}]
-    assert len(secrets) == 3
+    assert [path.name for path in secrets] == ["server.key"], "a site's key is the site's to make"
     assert all(path.stat().st_mode & 0o077 == 0 for path in secrets)
 
 

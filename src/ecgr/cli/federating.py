@@ -2,20 +2,24 @@
 
 import shutil
 import signal
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
 from ecgr.cli.commands import command
 from ecgr.cli.console import complain, print_json, say, scores
-from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides
+from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides, preset_names
 from ecgr.cli.progress import RoundProgress
 from ecgr.config.experiment import Experiment, load
-from ecgr.errors import ConfigError
+from ecgr.config.task_files import NAMED, task_or_name
+from ecgr.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
+    from ecgr.flower.apps.enrolment import Listed
     from ecgr.flower.guard.guard import Guard
 
 federate_app = typer.Typer(
@@ -23,6 +27,10 @@ federate_app = typer.Typer(
 )
 
 DEFAULT_CLIENTS = 3
+PresetOrFile = Annotated[
+    str,
+    typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
+]
 Clients = Annotated[int | None, typer.Option("--clients", help="How many sites; 3 by default.")]
 MinClients = Annotated[int, typer.Option("--min-clients", help="Below so many usable replies a round is void.")]
 Deadline = Annotated[float, typer.Option("--deadline", help="Seconds after which a reply is missing.")]
@@ -36,6 +44,7 @@ Outliers = Annotated[str, typer.Option("--outliers", help="What happens to outli
     federate_app,
     "local",
     "ecgr federate local quickstart --clients 3",
+    "ecgr federate local my_task.py:task",
     "ecgr federate local hospitals/heart_disease --sites hospitals/",
 )
 def local_command(
@@ -57,25 +66,26 @@ def local_command(
 ) -> None:
     """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
     folders = [] if sites is None else _folders(sites, clients)
-    chosen = _choose(experiment, len(folders) or (DEFAULT_CLIENTS if clients is None else clients), settings)
-    from ecgr.flower.deploy.check import check_site, places
-    from ecgr.flower.deploy.layout import data_places
+    task = _is_task(experiment)
+    if task and folders:
+        raise ConfigError(f"--sites: {experiment} brings all samples itself; leave --sites out, or give a TOML file")
+    # A task knows its clients; how many sites share a preset's samples has to be said.
+    count = clients if task else len(folders) or (DEFAULT_CLIENTS if clients is None else clients)
+    changes = _changes(count, settings)
+    chosen = load(task_or_name(experiment), changes)
+    from ecgr.flower.deploy.folders import Plan, TaskFile
     from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
     from ecgr.runs.place import refuse_foreign
-    from ecgr.simulation.prepare import prepare
 
     guard = _guard(min_clients, deadline, norm_factor, outliers)
     directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"
     refuse_foreign(directory, resume)
-    # What cannot be trained is said here, not in a server's or a site's log.
-    for client, folder in enumerate(folders):
-        with places(data_places(folder)):
-            check_site(chosen, client)
-    if not folders:
-        prepare(chosen, chosen.source.load())
+    listed = _sites_of(folders, chosen)
+    made_by = TaskFile(experiment, str(Path.cwd()), changes) if task else None
+    plan = Plan(chosen, listed, guard, directory, local_data=bool(folders), task=made_by)
     signal.signal(signal.SIGTERM, _interrupt)
-    with RoundProgress(f"{chosen.partition.clients} sites", chosen.federation.rounds) as progress:
-        record = federate(chosen, directory, guard, progress, complain, folders)
+    with RoundProgress(f"{len(listed)} sites", chosen.federation.rounds) as progress:
+        record = federate(plan, progress, complain, folders)
     if not keep:
         shutil.rmtree(directory / ".federation")
     last = record.rounds[-1]
@@ -98,17 +108,55 @@ def _folders(sites: Path, clients: int | None) -> list[Path]:
     return found
 
 
+def _sites_of(folders: list[Path], chosen: Experiment) -> "list[Listed]":
+    """The sites with what each holds; what cannot be trained is said here, not in a server's or a site's log."""
+    from ecgr.flower.apps.enrolment import NAME, Listed
+    from ecgr.flower.deploy.check import check_site, places
+    from ecgr.flower.deploy.local import data_places
+
+    listed = []
+    for client, folder in enumerate(folders):
+        with places(data_places(folder)):
+            found = check_site(chosen, client)
+        name = folder.name if NAME.fullmatch(folder.name) else f"site-{client}"
+        listed.append(Listed(name, found.train, found.test))
+    return listed or [Listed(f"site-{client}", size) for client, size in enumerate(_sizes(chosen))]
+
+
+def _sizes(chosen: Experiment) -> list[int]:
+    """How many samples each client gets of a set that all sites hold."""
+    from ecgr.simulation.prepare import prepare
+
+    return prepare(chosen, chosen.source.load()).partition.sizes()
+
+
+@command(federate_app, "keys", "ecgr federate keys --out /etc/ecgr")
+def keys_command(
+    out_dir: Annotated[Path, typer.Option("--out", help="Where to write; made for its owner alone.")] = Path(
+        "/etc/ecgr"
+    ),
+) -> None:
+    """At a site: make the site's own key. The private half stays there; the public one goes to the operator."""
+    from ecgr.flower.deploy.keys import fingerprint, make_node_key
+
+    public = make_node_key(out_dir)
+    say(f"{out_dir / 'node'}: the private key; it stays here, and nobody else is to see it")
+    say(f"{public}: the public key; send it to the operator, who saves it as server/keys/NAME.pub")
+    say(f"{fingerprint(public)}: tell the operator by another way; there: ssh-keygen -lf server/keys/NAME.pub")
+
+
 @command(
     federate_app, "check", "ECGR_DATA=/srv/ecgr/data ecgr federate check hospitals/heart_disease --clients 4 --client 2"
 )
 def check_command(
-    experiment: ExperimentName,
+    experiment: PresetOrFile,
     client: Annotated[int, typer.Option("--client", help="Which site this is, from 0.")] = 0,
     clients: Clients = None,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
     """At a site: load what it holds, train one step, and say what was found. Nothing is sent."""
+    _refuse_task(experiment)
     chosen = load(experiment, {**overrides(settings), **({} if clients is None else {"partition.clients": clients})})
     from ecgr.flower.deploy.check import check_site
 
@@ -125,11 +173,20 @@ def check_command(
     )
 
 
-@command(federate_app, "init", "ecgr federate init quickstart --server fl.example.org --clients 3")
+@command(
+    federate_app,
+    "init",
+    "ecgr federate init quickstart --server fl.example.org --clients 3",
+    "ecgr federate init my.toml --server fl.example.org --local-data --site cleveland=303 --site hungarian=294",
+)
 def init_command(
     server: Annotated[str, typer.Option("--server", help="The name under which sites reach the server.")],
-    experiment: ExperimentName = "quickstart",
+    experiment: PresetOrFile = "quickstart",
     clients: Clients = None,
+    sites: Annotated[
+        list[str] | None,
+        typer.Option("--site", metavar="NAME=SAMPLES", help="A site and the most samples it may claim. Repeatable."),
+    ] = None,
     settings: Set = None,
     out_dir: Annotated[Path, typer.Option("--out", help="Where to write; must be new or empty.")] = Path("federation"),
     bind: Annotated[str, typer.Option("--bind", help="Where the SuperLink listens; loopback, behind the proxy.")] = (
@@ -154,38 +211,75 @@ def init_command(
     outliers: Outliers = "reject",
 ) -> None:
     """Write the files and the exact commands for a federation of several machines."""
-    count = DEFAULT_CLIENTS if clients is None else clients
-    chosen = _choose(experiment, count, settings)
-    from ecgr.flower.deploy.init import Deployment, write_deployment
+    _refuse_task(experiment)
+    known = _known_sites(sites, clients)
+    chosen = load(experiment, _changes(len(known), settings))
+    from ecgr.flower.apps.enrolment import NAME, Listed
+    from ecgr.flower.deploy.folders import Deployment, Plan, write_deployment
 
     guard = _guard(min_clients, deadline, norm_factor, outliers)
-    deployment = Deployment(server, count, bind, port, body_limit, proxied, environment, data, local_data, test)
-    guide = write_deployment(out_dir, chosen, deployment, guard)
+    deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)
+    sizes: Sequence[int | None] = [size for _, size in known]
+    if not local_data:
+        with suppress(DataError):  # this may not be the machine that has the data; there the experiment says
+            sizes = _sizes(chosen)
+    wrong = [name for name, _ in known if not NAME.fullmatch(name)]
+    if wrong:
+        raise ConfigError(*(f"--site: {name!r}, expected a name of letters, digits and . _ -" for name in wrong))
+    listed = [Listed(name, size) for (name, _), size in zip(known, sizes, strict=True)]
+    guide = write_deployment(
+        out_dir, Plan(chosen, listed, guard, out_dir / "server" / "run", local_data, test), deployment
+    )
     say(guide.read_text())
     say(f"All of this is in {out_dir}")
 
 
-def _choose(experiment: str, clients: int, settings: list[str] | None) -> Experiment:
+def _known_sites(sites: list[str] | None, clients: int | None) -> list[tuple[str, int | None]]:
+    """Names and sizes from NAME=SAMPLES; without any, as many sites as are asked for."""
+    if not sites:
+        return [(f"site-{client}", None) for client in range(DEFAULT_CLIENTS if clients is None else clients)]
+    if clients not in (None, len(sites)):
+        raise ConfigError(f"--clients: {clients}, but --site is given {len(sites)} times; leave --clients out")
+    found: dict[str, int | None] = {}
+    for text in sites:
+        name, equals, size = text.partition("=")
+        if name in found or (equals and not (size.isascii() and size.isdigit())):
+            raise ConfigError(f"--site: {text!r}, expected NAME or NAME=SAMPLES, each name once")
+        found[name] = int(size) if equals else None
+    return list(found.items())
+
+
+def _is_task(experiment: str) -> bool:
+    return NAMED.fullmatch(experiment) is not None
+
+
+def _refuse_task(experiment: str) -> None:
+    """A Python file makes its samples where it runs, so what it makes at a site is not what the server has."""
+    if _is_task(experiment):
+        raise ConfigError(
+            f"experiment: {experiment} is a task with its samples, which `federate local` and `ecgr run` can train; for"
+            ' several machines give a preset or a TOML file, with [data] name = "site" where sites load their own'
+        )
+
+
+def _changes(clients: int | None, settings: list[str] | None) -> dict[str, Any]:
+    """The config keys that are changed, the number of clients among them."""
     changes = overrides(settings)
+    if clients is None:
+        return changes
     if changes.get("partition.clients", clients) != clients:
         raise ConfigError(f"--clients: {clients} sites, but partition.clients is set to {changes['partition.clients']}")
-    return load(experiment, {**changes, "partition.clients": clients})
+    return {**changes, "partition.clients": clients}
 
 
 def _guard(min_clients: int, deadline: float, norm_factor: float, outliers: str) -> "Guard":
-    from pydantic import ValidationError
-
     from ecgr.flower.guard.guard import Guard
 
     try:
         return Guard(min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]
-    except ValidationError as error:
-        raise ConfigError(
-            *(
-                f"--{str(e['loc'][0]).replace('_', '-')}: {e['input']!r} does not fit: {e['msg']}"
-                for e in error.errors()
-            )
-        ) from None
+    except ConfigError as error:  # the options have the names of the fields
+        lines = (line.removeprefix("Guard.").partition(":") for line in error.problems)
+        raise ConfigError(*(f"--{name.replace('_', '-')}:{rest}" for name, _, rest in lines)) from None
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -14,13 +14,13 @@ import httpx
 from flwr.app import Context
 from flwr.serverapp import Grid, ServerApp
 
-from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Listed
 from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Clock, Fleet, WallClock
 from ecgr.flower.apps.opening import Opened, dealt, enrol
+from ecgr.flower.apps.site import Given, made
 from ecgr.flower.guard.guard import Guard
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.runner import play
@@ -30,7 +30,7 @@ log = logging.getLogger("ecgr.flower")
 
 
 def server_app(
-    experiment: Experiment | str | Path,
+    experiment: Given,
     out: str | Path,
     *,
     guard: Guard | None = None,
@@ -44,7 +44,7 @@ def server_app(
     """A ServerApp that runs ``experiment`` into the run directory ``out``, or goes on with it there.
 
     Args:
-        experiment: an `Experiment`, a preset's name or a TOML file.
+        experiment: an `Experiment`, a preset's name, a TOML file, or a function that makes an `Experiment`.
         out: the run directory, as for `ecgr run`.
         guard: what replies must be like, and how many are needed.
         keys: the sites' public keys by client; a node must hold the key of the client it stands for.
@@ -65,8 +65,12 @@ def server_app(
         failure = failure_path(Path(out))
         failure.unlink(missing_ok=True)
         try:
-            chosen = experiment if isinstance(experiment, Experiment) else load(experiment)
-            fleet = Fleet(grid, sites, {}, keys, clock or WallClock())
+            chosen = made(experiment)
+            keyless = [] if keys is None else [client for client in range(len(sites)) if client not in keys]
+            refused = dict.fromkeys(
+                keyless, "the server has no public key of it; the site makes one: `ecgr federate keys`"
+            )
+            fleet = Fleet(grid, sites, keys=keys, clock=clock or WallClock(), refused=refused)
             if local_data:
                 opened = enrol(chosen, fleet, guard or Guard(), test, _sizes_before(Path(out)))
             else:

@@ -35,7 +35,11 @@ log = logging.getLogger("ecgr.flower")
 Handler = Callable[[Message, Context], Message]
 
 
-def client_app(experiment: Experiment | str | Path, *, device: str = "cpu", local_data: bool = False) -> ClientApp:
+Given = Experiment | str | Path | Callable[[], Experiment]
+"""An experiment, a preset's name, a TOML file, or a function that makes one when it is needed."""
+
+
+def client_app(experiment: Given, *, device: str = "cpu", local_data: bool = False) -> ClientApp:
     """A ClientApp that trains one client of ``experiment``.
 
     The node's config gives ``partition-id``, the client it stands for, and may give ``state-dir``, where its state is
@@ -45,8 +49,15 @@ def client_app(experiment: Experiment | str | Path, *, device: str = "cpu", loca
 
     >>> app = client_app("quickstart")
     """
-    chosen = functools.cache(lambda: experiment if isinstance(experiment, Experiment) else load(experiment))
+    chosen = functools.cache(lambda: made(experiment))
     return app_for(functools.partial(own_samples if local_data else dealt_samples, chosen, device))
+
+
+def made(experiment: Given) -> Experiment:
+    """The experiment that is meant."""
+    if isinstance(experiment, Experiment):
+        return experiment
+    return experiment() if callable(experiment) else load(experiment)
 
 
 @dataclass(frozen=True, slots=True)

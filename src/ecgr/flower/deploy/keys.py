@@ -1,16 +1,20 @@
 """Certificates for the server and keys for the sites, made here with `cryptography`: no openssl, no shell.
 
-A CA signs the server's certificate; sites trust that CA and nothing else. Every site has a P-384 key of its own, by
-which the server knows it; the private half never leaves the site.
+A CA signs the server's certificate; sites trust that CA and nothing else. Every site makes a P-384 key of its own, by
+which the server knows it (`ecgr federate keys`). The private half never leaves the site, the public one goes to the
+server.
 """
 
 import datetime
 import os
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
+from hashlib import sha256
 from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.hazmat.primitives.serialization import (
@@ -22,6 +26,8 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from ecgr.errors import ConfigError, EnvironmentFault
+
 VALID_DAYS = 825
 LOOPBACK = ("localhost", "127.0.0.1")
 
@@ -31,7 +37,7 @@ def make_certificates(directory: Path, hosts: Sequence[str] = LOOPBACK) -> None:
 
     The CA's own key is not written: a certificate for another host needs a new CA, which nobody can have stolen.
     """
-    directory.mkdir(parents=True, exist_ok=True)
+    private_folder(directory)
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
     ca_name = _name("ecgr federation CA")
     ca = (
@@ -56,20 +62,40 @@ def make_certificates(directory: Path, hosts: Sequence[str] = LOOPBACK) -> None:
     write_private(directory / "server.key", key)
 
 
-def make_node_key(directory: Path, name: str = "node") -> Path:
-    """Write a site's key pair, ``name`` and ``name.pub``; the path of the private one."""
-    directory.mkdir(parents=True, exist_ok=True)
+def make_node_key(directory: Path) -> Path:
+    """Write a site's key pair, ``node`` and ``node.pub``, and return the path of the public one; never over another."""
+    private, public = directory / "node", directory / "node.pub"
+    if private.exists() or public.exists():
+        raise ConfigError(f"{private}: there is a key already; move it away first, and register the new one")
+    private_folder(directory)
     key = ec.generate_private_key(ec.SECP384R1())
-    write_private(directory / name, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
-    public = key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH)
-    (directory / f"{name}.pub").write_bytes(public + b"\n")
-    return directory / name
+    write_private(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
+    return public
 
 
 def read_public_key(path: Path) -> bytes:
     """A site's public key as Flower names it to the ServerApp."""
-    key = load_ssh_public_key(path.read_bytes())
+    try:
+        key = load_ssh_public_key(path.read_bytes())
+    except (OSError, ValueError, UnsupportedAlgorithm) as error:
+        raise ConfigError(f"{path}: not a public key ({error}); a site makes one with `ecgr federate keys`") from None
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
+
+
+def fingerprint(path: Path) -> str:
+    """What two people compare to know that a public key arrived as it was sent; as `ssh-keygen -lf` says it."""
+    digest = sha256(b64decode(path.read_bytes().split()[1])).digest()
+    return f"SHA256:{b64encode(digest).decode().rstrip('=')}"
+
+
+def private_folder(path: Path) -> None:
+    """A folder for its owner alone."""
+    try:
+        path.mkdir(mode=0o700, parents=True, exist_ok=True)
+        path.chmod(0o700)
+    except OSError as error:
+        raise EnvironmentFault(f"{path}: cannot be made a folder for its owner alone: {error.strerror}") from None
 
 
 def write_private(path: Path, content: bytes) -> None:

@@ -6,23 +6,33 @@ checkpoint; at the end, and on Ctrl-C, everything that was started is stopped.
 """
 
 import json
+import os
 import signal
 import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from shutil import copyfile
 
 from filelock import FileLock, Timeout
 
-from ecgr.config.experiment import Experiment
-from ecgr.errors import EnvironmentFault, with_code
+from ecgr.errors import EnvironmentFault, install_command, with_code
 from ecgr.flower.apps.server import failure_path
-from ecgr.flower.deploy.layout import CONNECTION, Layout, tool
-from ecgr.flower.deploy.processes import Service, listens
-from ecgr.flower.guard.guard import Guard
+from ecgr.flower.deploy.folders import (
+    CONNECTION,
+    SETTINGS,
+    Plan,
+    public_key,
+    superlink_command,
+    supernode_command,
+    write_folders,
+)
+from ecgr.flower.deploy.keys import make_node_key
+from ecgr.flower.deploy.processes import Service, free_ports, listens
 from ecgr.runs.place import acquire, holder_path
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import Watch
@@ -34,26 +44,26 @@ END_SECONDS = 3.0
 MAX_FRUITLESS = 8
 """So many resubmissions without a single new round in between, and it is not bad luck."""
 
+TASK_FILE = "task.py"
+"""What loads a site's samples, in its folder of data."""
+
 Say = Callable[[str], None]
 
 
-def federate(
-    experiment: Experiment, out: Path, guard: Guard, watch: Watch, say: Say, data: Sequence[Path] = ()
-) -> RunRecord:
-    """Run ``experiment`` as a federation of processes into the run directory ``out``, or go on with it there.
+def federate(plan: Plan, watch: Watch, say: Say, data: Sequence[Path] = ()) -> RunRecord:
+    """Run a plan as a federation of processes on this machine, or go on with it in its run directory.
 
     Args:
-        experiment: what to run; every client gets a SuperNode of its own.
-        out: the run directory; keys, logs and the sites' states lie in its ``.federation``.
-        guard: what replies must be like.
+        plan: what to run; every site gets a SuperNode of its own. Keys, logs and the sites' states lie in the run
+            directory's ``.federation``.
         watch: called with each round's line of the record.
         say: told what a person should know.
         data: the sites' own folders of data, by client; empty where all sites hold the whole set.
     """
     # one supervisor a run directory; the lock of the directory itself is the ServerApp's
-    lock = acquire(out / ".federation", "supervisor.lock", by="another `ecgr federate`")
+    lock = acquire(plan.out / ".federation", "supervisor.lock", by="another `ecgr federate`")
     try:
-        supervisor = Supervisor(Layout.prepare(experiment, out, guard, data), out, say)
+        supervisor = Supervisor.prepare(plan, say, data)
         try:
             supervisor.start()
             supervisor.look_after(watch)
@@ -61,28 +71,63 @@ def federate(
             supervisor.stop()
     finally:
         lock.release()
-    return RunRecord.open(out)
+    return RunRecord.open(plan.out)
 
 
 @dataclass(eq=False)
 class Supervisor:
-    """Starts the processes of a federation, looks after them, and stops them."""
+    """Starts the processes of a federation, looks after them, and stops them.
 
-    layout: Layout
+    Attributes:
+        home: the federation's folders, and what its processes say, in ``logs/``.
+        out: the run directory.
+        port: the SuperLink's.
+        public_keys: the sites'.
+    """
+
+    home: Path
     out: Path
     say: Say
-    superlink: Service = field(init=False)
-    supernodes: list[Service] = field(init=False)
+    port: int
+    superlink: Service
+    supernodes: list[Service]
+    public_keys: list[Path]
 
-    def __post_init__(self) -> None:
-        self.superlink = self.layout.superlink()
-        self.supernodes = [self.layout.supernode(client) for client in range(len(self.layout.node_ports))]
+    @classmethod
+    def prepare(cls, plan: Plan, say: Say, data: Sequence[Path] = ()) -> "Supervisor":
+        """Choose ports and write all files; keys and client states that are there already are kept."""
+        home = (plan.out / ".federation").resolve()
+        server, logs = home / "server", home / "logs"
+        port, *node_ports = free_ports(1 + len(plan.sites))
+        write_folders(home, plan, port=port)
+        for stale in server.glob("superlink.db*"):
+            stale.unlink()  # of an interrupted run: its nodes and messages are nobody's now
+        own = environment(server, **{SETTINGS: str(server / "server.json")})
+        # Where sites have data of their own, the server must do without.
+        own = {name: value for name, value in own.items() if not (data and name in {"ECGR_DATA", "ECGR_TASK"})}
+        superlink = Service(
+            "the SuperLink", installed(superlink_command(server, port=port)), own, logs / "superlink.log"
+        )
+        supernodes, keys = [], []
+        for client, (listed, node_port) in enumerate(zip(plan.sites, node_ports, strict=True)):
+            site = home / f"site-{client}"
+            if not (site / "node").exists():
+                make_node_key(site)  # as the site itself would
+            copyfile(site / "node.pub", public_key(server, listed))
+            command = [*supernode_command(site, client, f"127.0.0.1:{port}"), "--port", str(node_port)]
+            places = {"ECGR_STATE": str(site / "state"), **(data_places(data[client]) if data else {})}
+            log = logs / f"site-{client}.log"
+            supernodes.append(
+                Service(f"the SuperNode of {listed.name}", installed(command), environment(site, **places), log)
+            )
+            keys.append(site / "node.pub")
+        return cls(home, plan.out, say, port, superlink, supernodes, keys)
 
     def start(self) -> None:
         """Start everything and let the sites in."""
         self.start_superlink()
-        for client in range(len(self.supernodes)):
-            self.flwr("supernode", "register", str(self.layout.site(client) / "node.pub"), CONNECTION)
+        for key in self.public_keys:
+            self.flwr("supernode", "register", str(key), CONNECTION)
         for node in self.supernodes:
             node.start()
 
@@ -116,7 +161,7 @@ class Supervisor:
             if submission is None:
                 fruitless += 1
                 if fruitless > MAX_FRUITLESS:
-                    raise EnvironmentFault(f"the run does not get on; see {self.layout.logs}")
+                    raise EnvironmentFault(f"the run does not get on; see {self.home / 'logs'}")
                 submission = self._submit()
             self._restart_nodes(restart_after)
             time.sleep(POLL_SECONDS)
@@ -127,7 +172,7 @@ class Supervisor:
         """Start the SuperLink and wait until it answers; what the last one had started has died with its session."""
         self.superlink.start()
         until = time.monotonic() + READY_SECONDS
-        while not listens(self.layout.port):
+        while not listens(self.port):
             if not self.superlink.alive or time.monotonic() > until:
                 raise EnvironmentFault(f"the SuperLink does not start: {self.superlink.last_words()}")
             time.sleep(POLL_SECONDS)
@@ -135,8 +180,8 @@ class Supervisor:
     def flwr(self, *arguments: str) -> None:
         """Run one of Flower's commands against the SuperLink."""
         done = subprocess.run(
-            [str(tool("flwr")), *arguments, "--format", "json"],
-            env=self.layout.server_environment(),
+            installed(["flwr", *arguments, "--format", "json"]),
+            env=self.superlink.environment,
             capture_output=True,
             text=True,
             timeout=READY_SECONDS,
@@ -151,7 +196,7 @@ class Supervisor:
         for path in (holder_path(self.out), failure_path(self.out)):
             path.unlink(missing_ok=True)
         try:
-            self.flwr("run", str(self.layout.home / "app"), CONNECTION)
+            self.flwr("run", str(self.home / "server" / "app"), CONNECTION)
         except (EnvironmentFault, subprocess.TimeoutExpired):
             if self.superlink.alive:
                 raise
@@ -201,3 +246,34 @@ class Submission:
                 return not RunRecord(self.out).finished
         except Timeout:
             return False
+
+
+def data_places(folder: Path) -> dict[str, str]:
+    """Where a site that has its own data in ``folder`` finds them."""
+    task = folder.resolve() / TASK_FILE
+    return {"ECGR_DATA": str(folder.resolve()), **({"ECGR_TASK": str(task)} if task.is_file() else {})}
+
+
+def environment(home: Path, **extra: str) -> dict[str, str]:
+    """What Flower's processes get: a home of their own, and nothing that talks to anybody else."""
+    scripts = str(Path(sys.executable).parent)
+    return {
+        **os.environ,
+        "PATH": os.pathsep.join([scripts, os.environ.get("PATH", os.defpath)]),
+        "FLWR_HOME": str(home / "flwr"),
+        "FLWR_TELEMETRY_ENABLED": "0",
+        "FLWR_DISABLE_UPDATE_CHECK": "1",
+        "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+        "NO_PROXY": "127.0.0.1,localhost",
+        "no_proxy": "127.0.0.1,localhost",
+        "OMP_NUM_THREADS": "1",
+        **extra,
+    }
+
+
+def installed(command: Sequence[str]) -> list[str]:
+    """A command of Flower's, from the environment that this Python runs in."""
+    path = Path(sys.executable).with_name(command[0])
+    if not path.exists():
+        raise EnvironmentFault(f"{command[0]} is not beside {sys.executable}; there: {install_command('flower')}")
+    return [str(path), *command[1:]]
