@@ -15,7 +15,7 @@ from ecgr.cli.console import complain, print_json, say, scores
 from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides, preset_names
 from ecgr.cli.progress import RoundProgress
 from ecgr.config.experiment import Experiment, load
-from ecgr.config.task_files import NAMED, task_or_name
+from ecgr.config.user_files import NAMED, task_or_name
 from ecgr.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
