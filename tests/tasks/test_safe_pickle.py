@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.errors import DataError, EcgrError, IntegrityError
+from ecgr.tasks.data.cifar import MOST_BYTES, read_pickle
 from ecgr.tasks.data.files import opened
-from ecgr.tasks.data.safe_pickle import MOST_BYTES, read_pickle
 from support.image_sets import python2_pickle, random_images
 from support.quick import examples
 

@@ -4,20 +4,23 @@ A record is the label (for CIFAR-100 the coarse one, then the fine one) and 3,07
 32x32; https://www.cs.toronto.edu/~kriz/cifar.html.
 """
 
+import math
+import pickle
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from reprlib import repr as shortened  # bounded, however often a pickle nests one thing in itself
+from typing import Any, Literal, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import component
-from ecgr.errors import DataError
+from ecgr.errors import DataError, EcgrError, IntegrityError
 from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
-from ecgr.tasks.data.files import Digest, find_folder, member, opened
+from ecgr.tasks.data.files import Digest, Source, find_folder, member, opened
 from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, assess
-from ecgr.tasks.data.safe_pickle import read_pickle
 from ecgr.tasks.samples import Samples
 
 PIXELS = 3 * 32 * 32
@@ -179,6 +182,156 @@ def _text_names(path: Path) -> tuple[list[str], Digest]:
         text = source.read(min(source.size or 0, 1 << 16)).decode("utf-8", errors="replace")
         digest = source.finish()
     return [line.strip() for line in text.splitlines() if line.strip()], digest
+
+
+MOST_BYTES = 512 << 20  # the largest official file, CIFAR-100's training images, has 155 MB
+
+
+class _Refused(Exception):
+    """The pickle wants something that it shall not have."""
+
+
+class _Part:
+    """A name, a dtype or an array on the unpickler's stack: it can be neither called nor changed from a pickle."""
+
+    __slots__ = ("kind", "value")
+
+    def __init__(self, kind: str, value: Any = None) -> None:
+        self.kind, self.value = kind, value
+
+
+def read_pickle(source: Source) -> dict[str, object]:
+    """The dict that the pickle in ``source`` holds; its keys as text, its arrays as arrays.
+
+    A pickle is a program that names things to import and calls them. Here names are only names: a pickle can make
+    lists, dicts, text, numbers and arrays of integers, and whatever else it asks for is refused before it happens. The
+    unpickler is the standard library's in Python: its memo is a dict and its reads go through `Source`, so neither an
+    absurd index nor an absurd length sets memory aside.
+
+    Raises:
+        IntegrityError: it wants something that reading images does not need, or is absurdly large.
+        DataError: it is damaged, or holds something else than a dict.
+    """
+    if source.size is None or source.size > MOST_BYTES:
+        raise IntegrityError(f"{source.path}: {source.size} bytes, no official file has more than {MOST_BYTES:,}")
+    try:
+        content = _Unpickler(source, encoding="bytes").load()
+        if type(content) is not dict:
+            raise ValueError(f"a {type(content).__name__}, a dict was expected")
+        return {_text(key): _whole(value) if isinstance(value, _Part) else value for key, value in content.items()}
+    except EcgrError:
+        raise
+    except _Refused as refused:
+        raise IntegrityError(
+            f"{source.path}: before byte {source.offset:,} the pickle {refused}, which images do not need;"
+            " nothing was run; do not use this file"
+        ) from None
+    except Exception as error:  # a damaged pickle raises whatever its bytes happen to spell
+        reason = f"{type(error).__name__}: {error}"[:120]
+        raise DataError(f"{source.path}: damaged before byte {source.offset:,} ({reason}); get it again") from None
+
+
+def _text(text: bytes | str) -> str:
+    return text if isinstance(text, str) else text.decode("latin-1")
+
+
+def _whole(part: _Part) -> NDArray[Any]:
+    if not isinstance(part.value, np.ndarray):
+        raise ValueError("an array without content")
+    return part.value
+
+
+def _call(unpickler: Any) -> None:
+    """REDUCE: the calls by which numpy's pickles make an array, a dtype, or bytes."""
+    arguments, name = unpickler.stack.pop(), unpickler.stack.pop()
+    match name.kind if isinstance(name, _Part) else None, arguments:
+        case "_reconstruct", (_Part(kind="ndarray"), (0,), b"b" | "b"):
+            made: object = _Part("array")
+        case "_frombuffer", (bytes() as content, _Part(kind="integers") as dtype, tuple() as shape, "C" | "F" as order):
+            made = _Part("array", _shaped(content, dtype.value, shape, order))
+        case "dtype", (bytes() | str() as code, int(), int()) if re.fullmatch("[iu][1248]", _text(code)):
+            made = _Part("integers", np.dtype(_text(code)))
+        case "encode", (str() as text, "latin1" | "latin-1"):
+            made = text.encode("latin-1")
+        case _:
+            raise _Refused(f"calls {getattr(name, 'kind', type(name).__name__)} with {shortened(arguments)[:80]}")
+    unpickler.append(made)
+
+
+def _set_state(unpickler: Any) -> None:
+    """BUILD: the content of an array, the byte order of a dtype."""
+    state, part = unpickler.stack.pop(), unpickler.stack[-1]
+    match part.kind if isinstance(part, _Part) else None, state:
+        case "array", (int(), tuple() as shape, _Part(kind="integers") as dtype, int() as fortran, bytes() as content):
+            part.value = _shaped(content, dtype.value, shape, "F" if fortran else "C")
+        case "integers", (int(), b"|" | "|" | b"<" | "<" | b">" | ">" as order, None, None, None, int(), int(), int()):
+            part.value = part.value.newbyteorder(_text(order))
+        case _:
+            raise _Refused(f"makes {getattr(part, 'kind', type(part).__name__)} from {shortened(state)[:80]}")
+
+
+def _load_bytearray(unpickler: Any) -> None:
+    """As the base class does, but without setting the memory aside first."""
+    unpickler.append(unpickler.read(int.from_bytes(unpickler.read(8), "little")))
+
+
+def _shaped(content: bytes, dtype: np.dtype[Any], shape: tuple[object, ...], order: Literal["C", "F"]) -> NDArray[Any]:
+    sizes = [size for size in shape if type(size) is int and size >= 0]
+    if len(sizes) != len(shape) or len(shape) > 4 or math.prod(sizes) * dtype.itemsize != len(content):
+        raise ValueError(f"an array of shape {shortened(shape)} with {len(content):,} bytes of {dtype}")
+    return np.frombuffer(content, dtype).reshape(sizes, order=order)
+
+
+def _with_plain_keys(opcode: str, keys: slice) -> Callable[[Any], None]:
+    """The handler of an opcode that fills a dict, for keys that are quick to hash: nested tuples can take for ever."""
+    fill: Callable[[Any], None] = pickle._Unpickler.dispatch[getattr(pickle, opcode)[0]]
+
+    def checked(unpickler: Any) -> None:
+        if not all(type(key) in (bytes, str) for key in unpickler.stack[keys]):
+            raise _Refused("has a dict with keys other than text")
+        fill(unpickler)
+
+    return checked
+
+
+class _Opcodes(dict[int, Callable[[Any], None]]):
+    def __missing__(self, opcode: int) -> NoReturn:
+        if opcode in pickle._Unpickler.dispatch:
+            raise _Refused(f"uses the opcode {bytes([opcode])!r}")
+        raise ValueError(f"there is no opcode {bytes([opcode])!r}")
+
+
+PLAIN = (
+    "PROTO FRAME STOP MARK POP POP_MARK DUP NONE NEWTRUE NEWFALSE INT BININT BININT1 BININT2 LONG LONG1 FLOAT BINFLOAT"
+    " STRING BINSTRING SHORT_BINSTRING UNICODE BINUNICODE SHORT_BINUNICODE BINUNICODE8 BINBYTES SHORT_BINBYTES"
+    " BINBYTES8 LIST EMPTY_LIST APPEND APPENDS EMPTY_DICT TUPLE EMPTY_TUPLE TUPLE1 TUPLE2 TUPLE3"
+    " PUT BINPUT LONG_BINPUT MEMOIZE GET BINGET LONG_BINGET GLOBAL STACK_GLOBAL"
+)
+"""Opcodes that make plain data, or name something."""
+NAMES = {("numpy", "ndarray"), ("numpy", "dtype"), ("_codecs", "encode")} | {
+    (f"numpy.{core}.{module}", name)
+    for core in ("core", "_core")
+    for module, name in (("multiarray", "_reconstruct"), ("numeric", "_frombuffer"))
+}
+
+
+class _Unpickler(pickle._Unpickler):
+    dispatch = _Opcodes(
+        {getattr(pickle, name)[0]: pickle._Unpickler.dispatch[getattr(pickle, name)[0]] for name in PLAIN.split()}
+        | {
+            pickle.BYTEARRAY8[0]: _load_bytearray,
+            pickle.REDUCE[0]: _call,
+            pickle.BUILD[0]: _set_state,
+            pickle.DICT[0]: _with_plain_keys("DICT", slice(0, None, 2)),
+            pickle.SETITEM[0]: _with_plain_keys("SETITEM", slice(-2, -1)),
+            pickle.SETITEMS[0]: _with_plain_keys("SETITEMS", slice(0, None, 2)),
+        }
+    )
+
+    def find_class(self, module: str, name: str) -> _Part:
+        if (module, name) not in NAMES:
+            raise _Refused(f"asks for {shortened(module)}, {shortened(name)}")
+        return _Part(name)
 
 
 BATCHES = tuple(f"data_batch_{number}" for number in range(1, 6))
