@@ -31,7 +31,10 @@ lr = 0.01
 rounds = 7
 batch_size = 16
 """
-METHODS = ("--algorithms", "fedavg,scaffold", "--regulators", "none,ecgr", "--seeds", "0,1,2,3,4,5,6,7,8,9")
+METHODS = ("--methods", "fedavg,fedavg+ecgr,scaffold,scaffold+ecgr")
+EARLIER = ("--algorithms", "fedavg,scaffold", "--regulators", "none,ecgr")
+"""The same runs by the options that there were."""
+SEEDS = ("--seeds", "0,1,2,3,4,5,6,7,8,9")
 START = "import sys; from ecgr.cli.app import app; sys.argv[0] = 'ecgr'; app()"
 
 
@@ -43,8 +46,8 @@ def main(commit: str = COMMIT, pairs: str = "2") -> None:
         try:
             (folder / "verdict.toml").write_text(SETTINGS, encoding="utf-8")
             for pair in range(int(pairs)):
-                before = processor_seconds(folder, f"before-{pair}", earlier)
-                now = processor_seconds(folder, f"now-{pair}", ROOT, "--no-length")
+                before = processor_seconds(folder, f"before-{pair}", earlier, *EARLIER)
+                now = processor_seconds(folder, f"now-{pair}", ROOT, *METHODS)
                 sys.stdout.write(f"{before:.1f} s by {commit}, {now:.1f} s now: {now / before:.2f}\n")
                 sys.stdout.flush()
         finally:
@@ -53,7 +56,7 @@ def main(commit: str = COMMIT, pairs: str = "2") -> None:
 
 def processor_seconds(folder: Path, out: str, tree: Path, *options: str) -> float:
     """Of the comparison by the code in ``tree``, with all processes that it starts."""
-    command = [sys.executable, "-c", START, "compare", "verdict.toml", *METHODS, "--workers", "2", "--out", out]
+    command = [sys.executable, "-c", START, "compare", "verdict.toml", *SEEDS, "--workers", "2", "--out", out]
     code = os.pathsep.join([str(tree / "src"), str(ROOT)])
     used = processor_seconds_of_children()
     subprocess.run(

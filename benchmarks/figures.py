@@ -10,7 +10,7 @@ from benchmarks import scale
 from benchmarks.page import page
 from benchmarks.rows import ROOT, Row
 from benchmarks.selection_probe import KEEPS_MEMORY, search
-from ecgr.report.figures.panels import COLOURS
+from ecgr.report.figures import COLOURS
 
 RESULTS = ROOT / "docs" / "results"
 BY_STEPS, LENET = (20, 40, 80, 160, 320), 61_706

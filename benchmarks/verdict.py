@@ -1,7 +1,7 @@
 """What a user waits for: from the command to the page, in seconds and in seconds of processor time, with its parts.
 
 The command is run as it is. Then one run of each method is made again in this process, with stopwatches around its
-parts, and counts for the rounds of all runs of that method, those for tuning and for the length curve too. Analysis and
+parts, and counts for the rounds of all runs of that method, those for tuning too. Analysis and
 page are made again from the finished runs. What is left is the start of processes, records and checkpoints.
 """
 
@@ -26,8 +26,7 @@ from benchmarks.rows import (
     shown,
     skipped,
 )
-from ecgr.analysis.material import design_of, runs_in
-from ecgr.compare import conclude
+from ecgr.compare.analyse import analyse
 from ecgr.config.experiment import Experiment
 from ecgr.runs import runner
 from ecgr.runs.record import RunRecord
@@ -74,7 +73,7 @@ def rows(quick: bool) -> Iterator[Row]:
     if "ECGR_DATA" not in os.environ:
         yield skipped(f"verdict: {MNIST}", "ECGR_DATA does not name a folder with MNIST")
         return
-    command = ["compare", "study/bases/mnist", "--methods", "fedavg,fedavg+ecgr", "--no-length", "--seeds", seeds]
+    command = ["compare", "study/bases/mnist", "--methods", "fedavg,fedavg+ecgr", "--seeds", seeds]
     yield from _verdict(MNIST, [*command, "--set", f"federation.rounds={ROUNDS}"], quick)
 
 
@@ -86,11 +85,10 @@ def _verdict(name: str, command: list[str], quick: bool) -> Iterator[Row]:
         before = processor_seconds_of_children()
         waited = seconds(lambda: subprocess.run(whole, cwd=ROOT, env=environment(), capture_output=True, check=True))
         processor = processor_seconds_of_children() - before
-        material = runs_in(out)
-        records = [RunRecord.open(path.parent) for path in sorted(out.rglob("run.json"))]  # tuning and lengths, too
+        records = [RunRecord.open(path.parent) for path in sorted(out.rglob("run.json"))]  # tuning, too
         cost = _taken_apart(records, Path(scratch))
         answers: list[Any] = []
-        analysis = _processor_time(lambda: answers.append(conclude(material, design_of(material, None, ()))))
+        analysis = _processor_time(lambda: answers.append(analyse(out)))
         page = _processor_time(lambda: answers[0].write(Path(scratch) / "again", lambda _: None))
     cost = Cost(cost.training, cost.regulation, cost.evaluation, analysis, page)
     note = f"{processor:.1f} s, {len(records)} runs"

@@ -6,7 +6,6 @@ import subprocess
 import sys
 from collections.abc import Callable
 from html import unescape
-from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -15,26 +14,22 @@ import torch
 from torch import nn
 
 import ecgr
-from ecgr.analysis.arms import group_runs
+from ecgr.compare.plan import METHODS, plan_comparison, seed_list
 from ecgr.errors import ConfigError, DataError, EnvironmentFault, QuorumLost
-from ecgr.report.figures.table import table_rows
-from ecgr.report.sentences import sentence
-from ecgr.runs.paired import seed_list
+from ecgr.report.table import result_rows
+from ecgr.report.words import sentence
 from ecgr.runs.record import RunRecord
 from support.quick import quick_where
 from support.runs import write_run
 
-LONGER, USUAL = {"algorithm": {"server_lr": 1.05}}, {"algorithm": {"server_lr": 1.0}}
-KEY = "algorithm.server_lr"
-
 
 @pytest.fixture
 def runs(tmp_path: Path) -> Path:
-    """Plain, ecgr, and plain with a longer server step: three seeds each."""
+    """Three methods, three seeds each."""
     for seed in range(3):
-        write_run(tmp_path / "runs" / f"n{seed}", regulator="none", seed=seed, config=USUAL)
-        write_run(tmp_path / "runs" / f"e{seed}", regulator="ecgr", seed=seed, config=USUAL)
-        write_run(tmp_path / "runs" / f"l{seed}", regulator="none", seed=seed, config=LONGER, gain=0.05)
+        write_run(tmp_path / "runs" / f"n{seed}", regulator="none", seed=seed)
+        write_run(tmp_path / "runs" / f"e{seed}", regulator="ecgr", seed=seed)
+        write_run(tmp_path / "runs" / f"s{seed}", algorithm="scaffold", regulator="none", seed=seed, gain=0.05)
     return tmp_path / "runs"
 
 
@@ -46,13 +41,10 @@ WAYS: dict[str, Callable[[Path], Any]] = {
 }
 
 
-@pytest.mark.parametrize(
-    ("way", "treatment"),
-    quick_where(lambda way, treatment: way == "a directory", product(WAYS, [(), (KEY,)])),
-)
-def test_page_json_and_terminal_agree(runs: Path, tmp_path: Path, way: str, treatment: tuple[str, ...]) -> None:
-    answer = ecgr.compare(WAYS[way](runs), treatment=treatment, out=tmp_path / "out")
-    assert len(answer.pairs) == 1 + len(treatment)
+@pytest.mark.parametrize("way", quick_where(lambda way: way == "a directory", [(way,) for way in WAYS]))
+def test_page_json_and_terminal_agree(runs: Path, tmp_path: Path, way: str) -> None:
+    answer = ecgr.compare(WAYS[way](runs), out=tmp_path / "out")
+    assert [pair.method for pair in answer.pairs] == ["fedavg+ecgr", "scaffold"]
     written = json.loads((tmp_path / "out" / "comparison.json").read_text())
     assert json.loads(answer.to_json()) == written
     page = unescape((tmp_path / "out" / "report.html").read_text())
@@ -66,7 +58,7 @@ def test_page_json_and_terminal_agree(runs: Path, tmp_path: Path, way: str, trea
 
 
 def test_the_summaries_give_the_same_answer_and_no_page(runs: Path) -> None:
-    first = ecgr.compare(runs, treatment=[KEY])
+    first = ecgr.compare(runs)
     again = ecgr.compare(runs / "summaries.json")
     assert again.to_json() == first.to_json()
     assert str(again) == str(first)
@@ -96,9 +88,10 @@ def test_each_record_is_parsed_once(runs: Path, monkeypatch: pytest.MonkeyPatch)
     assert sorted(read) == sorted(path / name for path in directories for name in ("rounds.jsonl", "run.json"))
 
 
-def test_an_unknown_treatment_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--treatment: no run has run\.step_controll"):
-        ecgr.compare("quickstart", treatment=["run.step_controll"], out=tmp_path / "out")
+def test_without_methods_a_stated_set_is_compared(tmp_path: Path) -> None:
+    plan = plan_comparison("quickstart", out=tmp_path / "out")
+    assert tuple(method.name for method in plan.methods) == METHODS
+    assert plan.pairs == [(method, "fedavg") for method in METHODS[1:]]
     assert not (tmp_path / "out").exists()
 
 
@@ -129,9 +122,8 @@ def test_a_method_that_diverges_is_an_answer_and_the_others_are_judged_without_i
     page = unescape((out / "report.html").read_text())
     assert "2 runs are diverged" in page
     assert re.search(r'class="answer diverged"[\s\S]*?✕', page)
-    rows = table_rows(group_runs(answer.runs, "fedavg", "method"), answer.comparison)
-    row = next(row for row in rows if row["verdict"] == "diverged")
-    assert (row["seeds"], row["last5"], row["best"]) == (2, None, None)
+    row = next(row for row in result_rows(answer) if row.pair is not None and row.pair.verdict == "diverged")
+    assert (row.seeds, row.score) == (2, None)
     for again in (out, out / "summaries.json"):
         assert ecgr.compare(again).to_json() == answer.to_json()
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
@@ -159,7 +151,7 @@ def test_a_method_that_no_choice_can_train_goes_on_and_is_said_to_diverge(tmp_pa
     assert any("every choice diverged; it goes on with the first, optimizer.lr = 0.01" in line for line in said)
     page = unescape((tmp_path / "out" / "report.html").read_text())
     assert "Did it help?" in page and "no finished baseline" not in page
-    with pytest.raises(ConfigError, match=r"^--tune: no choice of hyper-parameters for fedavg\S* could be trained"):
+    with pytest.raises(ConfigError, match=r"^tune: no choice of hyper-parameters for fedavg\S* could be trained"):
         ecgr.compare(
             "quickstart",
             methods=["fedavg/average(lr=1e30)", "fedavg"],
@@ -191,7 +183,9 @@ def test_a_baseline_that_diverges_is_one_line_with_the_reason(tmp_path: Path) ->
     out, began = tmp_path / "out", []
     for _ in range(2):
         with pytest.raises(QuorumLost) as caught:
-            ecgr.compare("quickstart", seeds=2, settings=settings, engine="serial", out=out)
+            ecgr.compare(
+                "quickstart", methods=["fedavg", "fedavg+ecgr"], seeds=2, settings=settings, engine="serial", out=out
+            )
         line = (
             r"compare: the baseline diverged with seed 0 at optimizer\.lr = 1e\+30, .*--set optimizer\.lr=1e\+29,"
             r" .*--tune optimizer\.lr=1e\+28,\S+ \(fedavg-none-\S+: round 1: none of 2 client updates .*"
@@ -205,7 +199,14 @@ def test_a_baseline_that_diverges_is_one_line_with_the_reason(tmp_path: Path) ->
 def test_what_is_wrong_with_the_problem_itself_is_one_line_and_not_about_runs(tmp_path: Path) -> None:
     settings = {"partition.clients": 2, "partition.min_batches": 100, "data.fraction": 0.1}
     with pytest.raises(ConfigError, match=r"^partition\.min_batches: [^\n]*$"):
-        ecgr.compare("quickstart", seeds=2, settings=settings, engine="serial", out=tmp_path / "out")
+        ecgr.compare(
+            "quickstart",
+            methods=["fedavg", "fedavg+ecgr"],
+            seeds=2,
+            settings=settings,
+            engine="serial",
+            out=tmp_path / "out",
+        )
     assert not (tmp_path / "out").exists()
 
 
@@ -218,17 +219,17 @@ def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
 
 
 def test_what_is_finished_takes_no_settings(runs: Path) -> None:
-    with pytest.raises(ConfigError, match=r"--seeds: .* is only compared"):
+    with pytest.raises(ConfigError, match=r"seeds: .* is only analysed"):
         ecgr.compare(runs, seeds=3)
-    with pytest.raises(ConfigError, match=r"^--set: .*; leave out --set$"):
+    with pytest.raises(ConfigError, match=r"^settings: .*; leave out settings$"):
         ecgr.compare(runs, rounds=3)
 
 
 def test_a_directory_named_like_a_preset_does_not_hide_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "quickstart").mkdir()
-    with pytest.raises(ConfigError, match="--treatment"):
-        ecgr.compare("quickstart", treatment=["no.such"])
+    with pytest.raises(ConfigError, match="nothing to compare; give two or more"):
+        ecgr.compare("quickstart", methods=["fedavg"])
     with pytest.raises(DataError, match="no run in or below it"):
         ecgr.compare("./quickstart")
 
@@ -241,7 +242,7 @@ def test_unfinished_runs_are_not_compared(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", ["", "x", "1,1", "-1", "5-3", 0, -2, [], [1, 1], [-1], True, "0", [1.5]])
 def test_seeds_that_do_not_fit_are_refused(seeds: Any) -> None:
-    with pytest.raises(ConfigError, match="--seeds"):
+    with pytest.raises(ConfigError, match="seeds: "):
         seed_list(seeds)
 
 
@@ -258,6 +259,6 @@ def test_the_function_can_be_called_whatever_was_imported_first() -> None:
 
 
 def test_the_answer_prints_in_lines_that_fit(runs: Path) -> None:
-    text = str(ecgr.compare([runs], treatment=[KEY]))
+    text = str(ecgr.compare([runs]))
     assert max(map(len, text.splitlines())) <= 100
     assert not re.search(r"\x1b", text)

@@ -1,28 +1,28 @@
-"""What a design can show, and what the whole pipeline shows where there is nothing to find."""
+"""What a plan can show, and what the whole pipeline shows where there is nothing to find."""
 
 from math import ceil
 
 import numpy as np
 import pytest
 
-from ecgr.analysis.comparison import compare
-from ecgr.analysis.metrics import RunSummary
-from ecgr.analysis.power import least_seeds, power_of_design, seeds_for_effect
+from ecgr.analysis.power import least_seeds, power_of, seeds_for_effect
 from ecgr.analysis.statistics import sign_flip_floor, sign_flip_p, t_test_power
+from ecgr.analysis.summaries import RunSummary
+from ecgr.analysis.verdicts import compare
 
 
-class TestDesign:
+class TestPlan:
     @pytest.mark.parametrize(("seeds", "rows"), [(5, 1), (6, 2), (10, 26), (1, 1), (0, 3)])
-    def test_a_design_that_cannot_decide_says_how_many_seeds_would(self, seeds: int, rows: int) -> None:
-        power = power_of_design(seeds, rows)
+    def test_a_plan_that_cannot_decide_says_how_many_seeds_would(self, seeds: int, rows: int) -> None:
+        power = power_of(seeds, rows)
         assert not power.decides
         assert power.detectable is None
         assert f"{power.least_seeds} seeds are the least" in power.sentence
-        assert power_of_design(power.least_seeds, rows).decides
+        assert power_of(power.least_seeds, rows).decides
 
     @pytest.mark.parametrize(("seeds", "rows"), [(6, 1), (10, 5), (10, 25), (20, 5)])
-    def test_a_design_that_can_says_which_effect_it_finds(self, seeds: int, rows: int) -> None:
-        power = power_of_design(seeds, rows)
+    def test_a_plan_that_can_says_which_effect_it_finds(self, seeds: int, rows: int) -> None:
+        power = power_of(seeds, rows)
         assert power.decides
         assert power.smallest_p == pytest.approx(rows * 2 / 2**seeds)
         assert power.detectable is not None
@@ -31,11 +31,11 @@ class TestDesign:
 
     def test_where_all_signs_must_agree_the_effect_is_larger(self) -> None:
         """Six seeds: p < 0.05 only if all six agree, and 0.8 ** (1/6) is the normal distribution's value at 1.793."""
-        assert power_of_design(6, 1).detectable == pytest.approx(1.793, abs=2e-3)
+        assert power_of(6, 1).detectable == pytest.approx(1.793, abs=2e-3)
 
     def test_the_effect_is_found_as_often_as_said(self) -> None:
         """The sign-flip test itself, at the level that Holm asks of the smallest of five."""
-        power = power_of_design(10, 5)
+        power = power_of(10, 5)
         assert power.detectable is not None
         rng = np.random.default_rng(3)
         found = [
@@ -44,7 +44,7 @@ class TestDesign:
         assert 0.75 < np.mean(found) < 0.88
 
     def test_more_seeds_and_fewer_rows_find_smaller_effects(self) -> None:
-        effects = [power_of_design(seeds, rows).detectable for seeds, rows in ((8, 5), (10, 5), (20, 5), (20, 1))]
+        effects = [power_of(seeds, rows).detectable for seeds, rows in ((8, 5), (10, 5), (20, 5), (20, 1))]
         assert effects == sorted((effect for effect in effects if effect is not None), reverse=True)
 
     def test_the_least_number_of_seeds_is_the_least(self) -> None:
@@ -66,8 +66,8 @@ def test_where_nothing_differs_a_difference_is_shown_in_at_most_5_percent_of_com
         luck = rng.normal(0.7, 0.02, size=10)
         noise = rng.normal(0, 0.01, size=(6, 10, 3))
         runs = [
-            RunSummary("fedavg", f"method {arm}" if arm else "none", seed, tuple(curve))
-            for arm, curves in enumerate(np.clip(luck[None, :, None] + noise, 0, 1).tolist())
+            RunSummary(f"method {number}" if number else "fedavg", seed, tuple(curve))
+            for number, curves in enumerate(np.clip(luck[None, :, None] + noise, 0, 1).tolist())
             for seed, curve in enumerate(curves)
         ]
         shown += any(pair.verdict in {"better", "worse"} for pair in compare(runs).pairs)

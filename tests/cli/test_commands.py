@@ -56,7 +56,7 @@ def test_a_comparison_that_would_not_run_has_no_dry_run(
 ) -> None:
     (tmp_path / "some").mkdir()
     assert call(monkeypatch, "compare", "some", "--dry-run") == 2
-    assert "--dry-run: some is only compared, not run" in capsys.readouterr().err
+    assert "--dry-run: some is only analysed, not run" in capsys.readouterr().err
     assert call(monkeypatch, "compare", "--tune", "optimizer.lr=1", "--tune", "optimizer.lr=2") == 2
     assert "--tune: optimizer.lr is given twice" in capsys.readouterr().err
     assert call(monkeypatch, "compare", "--engine", "steam", "--dry-run") == 2
@@ -92,13 +92,15 @@ def test_a_round_that_is_no_object_is_damage(
     assert "run/rounds.jsonl, line 1: must hold a JSON object" in capsys.readouterr().err
 
 
-def test_a_folder_of_methods_without_its_design_says_how_to_compare_them(
+def test_a_folder_of_methods_without_a_plan_is_compared_with_fedavg(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for algorithm in ("fedavg", "fedprox"):
-        write_run(tmp_path / "some" / algorithm, regulator="none", config={"algorithm": {"name": algorithm}})
-    assert call(monkeypatch, "compare", "some") == 2
-    assert "methods are compared by --baseline with one of fedavg, fedprox" in capsys.readouterr().err
+    for algorithm in ("adam", "fedavg", "fedprox"):
+        write_run(tmp_path / "some" / algorithm, regulator="none", algorithm=algorithm)
+    assert call(monkeypatch, "compare", "some") == 0
+    assert "accuracy of fedprox against fedavg" in " ".join(capsys.readouterr().out.split())
+    assert call(monkeypatch, "compare", "some", "--baseline", "scaffold") == 2
+    assert "baseline: no run of scaffold; the methods are adam, fedavg, fedprox" in capsys.readouterr().err
     (tmp_path / "comparison.json").write_text("{}")
     assert call(monkeypatch, "compare", "comparison.json") == 3
     assert "it holds no list of them" in capsys.readouterr().err
@@ -135,7 +137,7 @@ def test_a_run_does_not_go_into_a_comparison(tmp_path: Path) -> None:
         ecgr.run("quickstart", out=tmp_path / "both")
 
 
-def test_one_arm_is_nothing_to_compare_and_overwrites_nothing(tmp_path: Path) -> None:
+def test_one_method_is_nothing_to_compare_and_overwrites_nothing(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     (tmp_path / "a" / "comparison.json").write_text("kept")
     with pytest.raises(ConfigError, match="nothing to compare"):
@@ -158,7 +160,15 @@ def test_an_unknown_engine_is_refused_with_those_there_are(tmp_path: Path) -> No
 def test_engines_give_the_same_bytes(tmp_path: Path) -> None:
     few = {"federation.rounds": 1, "partition.clients": 3, "data.fraction": 0.2}
     answers = [
-        ecgr.compare("quickstart", seeds=2, settings=few, engine=engine, workers=2, out=tmp_path / engine)
+        ecgr.compare(
+            "quickstart",
+            methods=["fedavg", "fedavg+ecgr"],
+            seeds=2,
+            settings=few,
+            engine=engine,
+            workers=2,
+            out=tmp_path / engine,
+        )
         for engine in ("serial", "pool")
     ]
     assert answers[0].to_json() == answers[1].to_json()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from ecgr.analysis.comparison import compare
-from ecgr.analysis.metrics import RunSummary
 from ecgr.analysis.pairs import HEADLINE_PAIRS, Pair
+from ecgr.analysis.summaries import RunSummary
+from ecgr.analysis.verdicts import compare
 from ecgr.cli.app import run_command_line
 from ecgr.cli.next_steps import MOST_SEEDS, next_step, open_page
 
@@ -20,8 +20,8 @@ def pair_of(gains: Sequence[float]) -> Pair:
         run
         for seed, gain in enumerate(gains)
         for run in (
-            RunSummary("fedavg", "none", seed, (0.4, 0.5 + seed / 100)),
-            RunSummary("fedavg", "ecgr", seed, (0.4, 0.5 + seed / 100 + gain)),
+            RunSummary("fedavg", seed, (0.4, 0.5 + seed / 100)),
+            RunSummary("fedavg+ecgr", seed, (0.4, 0.5 + seed / 100 + gain)),
         )
     ]
     return compare(runs).pairs[0]
@@ -32,7 +32,7 @@ COMMAND = ["compare", "quickstart", "--seeds", "10"]
 
 
 def test_more_seeds_come_as_the_command_that_was_given() -> None:
-    assert OPEN.verdict == "not decided"
+    assert OPEN.verdict == "inconclusive"
     assert OPEN.seeds_needed is not None
     assert 10 < OPEN.seeds_needed <= MOST_SEEDS
     assert next_step([OPEN], COMMAND).endswith(f"ecgr compare quickstart --seeds {OPEN.seeds_needed}")

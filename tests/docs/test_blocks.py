@@ -22,9 +22,9 @@ import ecgr
 from ecgr.cli.app import app, run_command_line
 from ecgr.cli.comparing import grid_of
 from ecgr.cli.options import overrides
+from ecgr.compare.plan import plan_comparison
 from ecgr.config.methods import Method, split_methods
 from ecgr.config.user_files import presets
-from ecgr.runs.plan import plan_comparison
 from ecgr.runs.sweep import grid
 from support.blocks import ROOT, SHELL, Block, arguments, blocks, commands, spoken
 
@@ -45,7 +45,7 @@ NOT_RUN = {
 """How commands begin that are only parsed, each with the reason."""
 NOT_RUN_PYTHON = {"docs/guide/scaling.md": "needs a cluster with GPUs"}
 SMALLER = {
-    "compare": "--seeds 2 --set federation.rounds=1 --engine serial --no-length",
+    "compare": "--seeds 2 --set federation.rounds=1 --engine serial",
     "run": "--set federation.rounds=1 --engine serial",
 }
 SMALLER_PRESET = " --set data.fraction=0.3 --set partition.clients=4 --set partition.min_batches=1"

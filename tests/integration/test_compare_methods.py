@@ -1,4 +1,4 @@
-"""Comparisons of whole methods: the baseline, tuned arms, the length curve, and the same answer from the directory."""
+"""Comparisons of methods: the baseline, tuning, the plan, and the same answer from the directory."""
 
 import json
 from pathlib import Path
@@ -25,16 +25,15 @@ def models(directory: Path) -> dict[Path, int]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> "ecgr.Answer":
-    """Tuned, with a length curve."""
     told: list[str] = []
     folder = tmp_path_factory.mktemp("whole")
-    answer = small(folder, tune={"optimizer.lr": [0.01, 0.03]}, length=True, warn=told.append)
+    answer = small(folder, tune={"optimizer.lr": [0.01, 0.03]}, warn=told.append)
     (folder / "told").write_text("\n".join(told))
     return answer
 
 
 def test_every_method_is_compared_with_the_first(whole: "ecgr.Answer") -> None:
-    assert [pair.baseline_method for pair in whole.pairs] == ["fedavg", "fedavg"]
+    assert [pair.baseline for pair in whole.pairs] == ["fedavg", "fedavg"]
     assert whole.pairs[0].method == "fedavg+ecgr"
     assert whole.pairs[1].method.startswith("scaffold(")
     assert all(pair.seeds == (0, 1) for pair in whole.pairs)
@@ -48,7 +47,7 @@ def test_the_directory_gives_the_same_answer_again(whole: "ecgr.Answer") -> None
     assert ecgr.compare(whole.directory / "summaries.json").to_json() == whole.to_json()
 
 
-def test_each_arm_is_tuned_on_seeds_and_data_of_its_own(whole: "ecgr.Answer") -> None:
+def test_each_method_is_tuned_on_seeds_and_data_of_its_own(whole: "ecgr.Answer") -> None:
     assert whole.directory is not None
     written = json.loads((whole.directory / "tuning.json").read_text())
     assert len(written["methods"]) == 3
@@ -57,12 +56,9 @@ def test_each_arm_is_tuned_on_seeds_and_data_of_its_own(whole: "ecgr.Answer") ->
     assert len(records) == 3 * 2 * 2
     assert {record.seed for record in records} == {100, 101}
     assert {record.config["data"]["validation"] for record in records} == {0.2}
-    test = [run.record for run in whole.runs if run.summary.role == "arm"]
-    assert {record.config["data"]["validation"] for record in test} == {0.0}
+    assert {run.record.config["data"]["validation"] for run in whole.runs} == {0.0}
     chosen = {method["method"]: method["chosen"]["optimizer.lr"] for method in written["methods"]}
-    assert {
-        run.summary.method: run.record.config["optimizer"]["lr"] for run in whole.runs if run.summary.role == "arm"
-    } == chosen
+    assert {run.summary.method: run.record.config["optimizer"]["lr"] for run in whole.runs} == chosen
     for method in written["methods"]:
         best = max(method["trials"], key=lambda trial: trial["mean"])
         assert best["values"] == method["chosen"]
@@ -76,27 +72,36 @@ def test_the_budget_and_the_edges_are_said(whole: "ecgr.Answer") -> None:
     assert sum("widen the grid" in line for line in told) == 3
 
 
-def test_the_length_curve_is_of_the_baseline_alone(whole: "ecgr.Answer") -> None:
-    (curve,) = whole.comparison.curves
-    assert curve.baseline_method == "fedavg"
-    assert 1.0 in curve.factors
-    assert len(curve.factors) > 1
-    longer = [run for run in whole.runs if run.summary.role == "length"]
-    assert {run.record.config["regulator"]["name"] for run in longer} == {"none"}
-    assert {run.summary.seed for run in longer} == {0, 1}
+def test_the_plan_names_methods_pairs_and_runs(whole: "ecgr.Answer") -> None:
+    assert whole.directory is not None
+    plan = json.loads((whole.directory / "plan.json").read_text())
+    names = [method["name"] for method in plan["methods"]]
+    assert plan["pairs"] == [[name, "fedavg"] for name in names[1:]]
+    assert (plan["baseline"], plan["seeds"], plan["tuned"]) == ("fedavg", [0, 1], ["optimizer.lr"])
+    for method in plan["methods"]:
+        records = [RunRecord.open(whole.directory / run) for run in method["runs"]]
+        assert [record.seed for record in records] == [0, 1]
+        assert {record.config["optimizer"]["lr"] for record in records} == {method["chosen"]["optimizer.lr"]}
+
+
+def test_a_method_keeps_its_name_when_its_own_parameters_are_tuned(tmp_path: Path) -> None:
+    """The records of the baseline then say fedavg/average(lr=…), which is no other method."""
+    answer = small(tmp_path, methods=["fedavg", "fedavg+ecgr"], seeds=1, tune={"server.lr": [0.5, 0.9]})
+    assert [(pair.method, pair.baseline, pair.seeds) for pair in answer.pairs] == [("fedavg+ecgr", "fedavg", (0,))]
+    assert ecgr.compare(tmp_path / "out").to_json() == answer.to_json()
 
 
 def test_given_again_it_does_nothing_more(whole: "ecgr.Answer") -> None:
     assert whole.directory is not None
     before = models(whole.directory)
-    again = small(whole.directory.parent, tune={"optimizer.lr": [0.01, 0.03]}, length=True)
+    again = small(whole.directory.parent, tune={"optimizer.lr": [0.01, 0.03]})
     assert again.to_json() == whole.to_json()
     assert models(whole.directory) == before
 
 
 def test_another_baseline_comes_first(tmp_path: Path) -> None:
     answer = small(tmp_path, methods=["fedavg", "fedavg+ecgr"], baseline="fedavg+ecgr", seeds=1)
-    assert [(pair.method, pair.baseline_method) for pair in answer.pairs] == [("fedavg", "fedavg+ecgr")]
+    assert [(pair.method, pair.baseline) for pair in answer.pairs] == [("fedavg", "fedavg+ecgr")]
 
 
 def test_runs_of_an_earlier_comparison_in_the_same_place_are_not_mixed_in(tmp_path: Path) -> None:
@@ -110,29 +115,24 @@ def test_runs_of_an_earlier_comparison_in_the_same_place_are_not_mixed_in(tmp_pa
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        ({"methods": ["fedavg"]}, "--methods: nothing to compare"),
-        ({"methods": ["fedavg", "fedavg(server_lr=1.0)"]}, "--methods: nothing to compare"),
+        ({"methods": ["fedavg"]}, "methods: nothing to compare"),
+        ({"methods": ["fedavg", "fedavg(server_lr=1.0)"]}, "methods: nothing to compare"),
         ({"methods": ["fedavg", "fedavgg"]}, "did you mean 'fedavg'"),
-        ({"methods": METHODS, "regulators": ["ecgr"]}, "leave out --regulators"),
-        ({"tune": {"optimizer.lrr": [1]}}, "--tune: no method has the key optimizer.lrr"),
-        ({"tune": {"optimizer.lr": []}}, "--tune: optimizer.lr has no values"),
+        ({"tune": {"optimizer.lrr": [1]}}, "tune: no method has the key optimizer.lrr"),
+        ({"tune": {"optimizer.lr": []}}, "tune: optimizer.lr has no values"),
         ({"tune": {"optimizer.lr": [0.1, -1]}}, "optimizer.lr: -1"),
-        ({"tune": {"optimizer.lr": [0.1]}, "seeds": [0, 100]}, "--seeds: 100 is a seed that hyper-parameters"),
-        ({"tune": {"optimizer.lr": 0.1}}, "--tune: optimizer.lr: 0.1 does not fit; give a list"),
-        ({"tune": "optimizer.lr=0.1"}, "--tune: 'optimizer.lr=0.1' does not fit"),
-        ({"tune": {"run.seed": [1, 2]}}, "--tune: run.seed is the same for all methods"),
-        ({"tune": {"partition.alpha": [1, 2]}}, "--tune: partition.alpha is the same for all methods"),
-        ({"tune": {"algorithm.name": ["fedavg", "scaffold"]}}, "--tune: algorithm.name names another method"),
-        ({"treatment": ["a.b"]}, "--treatment: no run has a.b"),
-        ({"treatment": "a.b"}, "--treatment: no run has a.b"),
-        ({"treatment": ["run.seed"]}, "--treatment: run.seed is what runs are paired by"),
-        ({"methods": []}, "--methods: nothing to compare"),
-        ({"methods": "fedavg"}, "--methods: nothing to compare"),
+        ({"tune": {"optimizer.lr": [0.1]}, "seeds": [0, 100]}, "seeds: 100 is a seed that hyper-parameters"),
+        ({"tune": {"optimizer.lr": 0.1}}, "tune: optimizer.lr: expected a list of values, got 0.1"),
+        ({"tune": "optimizer.lr=0.1"}, "tune: expected lists by key"),
+        ({"tune": {"run.seed": [1, 2]}}, "tune: run.seed is the same for all methods"),
+        ({"tune": {"partition.alpha": [1, 2]}}, "tune: partition.alpha is the same for all methods"),
+        ({"tune": {"algorithm.name": ["fedavg", "scaffold"]}}, "tune: algorithm.name names another method"),
+        ({"methods": []}, "methods: nothing to compare"),
+        ({"methods": "fedavg"}, "methods: nothing to compare"),
         ({"methods": ["fedavg", "fedprox(mu=1,mu=2)"]}, "fedprox.mu is given twice"),
-        ({"methods": None, "baseline": "fedavg"}, "--baseline: fedavg is not compared; without --methods give one of"),
-        ({"settings": {**SMALL, "run.seed": 3}}, "run.seed: the seeds of a comparison are those of --seeds"),
-        ({"seeds": 10**20}, "--seeds: 100000000000000000000 are too many; give at most 10,000"),
-        ({"seeds": 2.0}, "--seeds: 2.0 does not fit"),
+        ({"settings": {**SMALL, "run.seed": 3}}, "run.seed: the seeds of a comparison are given as seeds"),
+        ({"seeds": 10**20}, "seeds: 100000000000000000000 are too many; give at most 10,000"),
+        ({"seeds": 2.0}, "got 2.0"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_written(tmp_path: Path, options: dict[str, Any], line: str) -> None:

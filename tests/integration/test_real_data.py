@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from ecgr.analysis.labels import flat
+from ecgr.analysis.records import flat
 from ecgr.config.experiment import load, read
 from ecgr.config.user_files import presets
 from ecgr.runs.sweep import grid
@@ -23,6 +23,7 @@ needs_images = pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="$ECGR
 
 
 @needs_images
+@pytest.mark.data
 @pytest.mark.parametrize(
     ("preset", "settings"),
     [
@@ -42,6 +43,7 @@ def test_presets_train_on_the_real_images(preset: str, settings: list[str], tmp_
 
 
 @needs_images
+@pytest.mark.data
 def test_mnist_is_dealt_out_exactly_once_and_nobody_is_poor() -> None:
     done = ecgr("partition", "--data", "mnist", "--clients", "10", "--alpha", "0.01", "--seed", "0", "--json")
     clients = json.loads(done.stdout)["clients"]

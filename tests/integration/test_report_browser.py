@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ecgr.analysis.collect import find_runs
+from ecgr.analysis.records import find_runs
 from ecgr.runs.record import RunRecord
 from support.browser import chromium, missing, prefer, resize, wait_drawn, whole_page
 from support.hostile import HOSTILE, harmless, shown
@@ -144,7 +144,7 @@ def drawing_times(browser: Any, path: Path) -> list[float]:
     return times
 
 
-@pytest.mark.nightly  # a wall-clock bound: it means something only with nothing else running
+@pytest.mark.soak  # a wall-clock bound: it means something only with nothing else running
 def test_it_draws_in_under_three_seconds(browser: Any, runs: Path) -> None:
     assert min(drawing_times(browser, runs / "report.html")) < 3000
 
@@ -407,6 +407,6 @@ def test_a_page_of_forty_long_runs_draws(browser: Any, tmp_path: Path) -> None:
     assert errors(browser) == []
 
 
-@pytest.mark.nightly  # likewise
+@pytest.mark.soak  # likewise
 def test_a_page_of_forty_long_runs_draws_in_under_three_seconds(browser: Any, tmp_path: Path) -> None:
     assert min(drawing_times(browser, forty_long_runs(tmp_path))) < 3000

@@ -19,7 +19,7 @@ pytest.importorskip("hatchling", reason="the package is built with the extra dev
 ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 PROBES = {
-    "report": "import ecgr.report.figures.write, ecgr.report.page.html, jinja2, matplotlib.figure, plotly.offline",
+    "report": "import ecgr.report.figures, ecgr.report.page, jinja2, matplotlib.figure, plotly.offline",
     "data": "import ecgr.tasks.data.fetch, ecgr.tasks.data.pictures, PIL.Image, pooch",
     "tensorboard": "import ecgr.runs.tracking; from torch.utils.tensorboard import SummaryWriter",
     "flower": "import ecgr.flower.deploy.local, ecgr.flower as f; [getattr(f, name) for name in f.__all__]",
@@ -45,7 +45,7 @@ for command in sys.argv[1:]:
         code = run_command_line()
     print(code, " ".join(told.getvalue().split()))
 """
-COMPARE = "compare demo --methods fedavg,drift_correction --seeds 2 --set federation.rounds=2 --no-length --workers 1"
+COMPARE = "compare demo --methods fedavg,drift_correction --seeds 2 --set federation.rounds=2 --workers 1"
 """The demo with less of everything; all of it is left to `make wheel`."""
 REFUSED = {
     "report runs/compare-demo": ("report", "plotly>=6"),
@@ -134,7 +134,7 @@ def test_an_extra_brings_what_it_is_for(extra: str, built: dict[str, Path], core
     assert run_in(core, tmp_path, "-c", PROBES[extra]).returncode != 0
 
 
-@pytest.mark.nightly
+@pytest.mark.soak
 def test_it_installs_into_an_empty_environment(built: dict[str, Path], tmp_path: Path) -> None:
     """For real, through the pins; then what somebody does first."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True, timeout=120)

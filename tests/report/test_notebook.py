@@ -9,11 +9,10 @@ from xml.etree import ElementTree
 import pytest
 
 import ecgr
-from ecgr.analysis.comparison import Comparison
+from ecgr.analysis.verdicts import Comparison
+from ecgr.report.cards import cards, to_svg
 from ecgr.report.notebook import to_html
-from ecgr.report.page.answers import answers
-from ecgr.report.page.dots import to_svg
-from ecgr.report.visible import visible
+from ecgr.report.words import visible
 from support.hostile import HOSTILE
 from support.runs import write_run
 
@@ -54,7 +53,7 @@ def test_a_notebook_shows_the_sentence_the_table_and_a_picture_for_each_method(t
     html = answer._repr_html_()
     told = Tags(html)
     (pair,) = answer.pairs
-    assert told.names.count("svg") == told.names.count("tr") - 1 == 1
+    assert told.names.count("svg") == told.names.count("tr") - 2 == 1  # a heading, and the baseline
     assert told.names.count("circle") == len(pair.seeds) == 7
     for expected in (pair.method, pair.verdict, pair.metric.change(pair.primary.mean)):
         assert expected in told.texts
@@ -64,7 +63,7 @@ def test_a_notebook_shows_the_sentence_the_table_and_a_picture_for_each_method(t
 
 def test_the_picture_is_well_formed_and_the_pages_own(tmp_path: Path) -> None:
     answer = answer_of(tmp_path)
-    (card,) = answers(answer.comparison)
+    (card,) = cards(answer)
     svg = to_svg(card["picture"])
     drawing = ElementTree.fromstring(svg)
     assert svg in answer._repr_html_()
@@ -85,7 +84,7 @@ def test_a_name_stays_a_name(tmp_path: Path, name: str) -> None:
 
 
 def test_nothing_compared_is_said() -> None:
-    assert "Nothing" in to_html(Comparison(baseline="none", family=0, pairs=()))
+    assert "Nothing" in to_html(Comparison("fedavg", ()))
 
 
 def test_it_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from ecgr.analysis.collect import find_runs
-from ecgr.analysis.metrics import method_label
+from ecgr.analysis.records import find_runs
 from ecgr.errors import DataError, EnvironmentFault
 from ecgr.runs.record import RunRecord
 from support.hostile import HOSTILE, harmless, shown
@@ -43,8 +42,8 @@ def test_step_maps_are_those_of_the_record(tmp_path: Path) -> None:
 
 def test_curves_are_those_of_the_record(tmp_path: Path) -> None:
     records = write_comparison_runs(tmp_path, seeds=1)
-    for arm, record in zip(page(records).data["groups"][0]["arms"], records, strict=True):
-        (run,) = arm["runs"]
+    for method, record in zip(page(records).data["groups"][0]["methods"], records, strict=True):
+        (run,) = method["runs"]
         assert run["rounds"] == [row["round"] for row in record.rounds]
         assert run["metric"] == pytest.approx([100 * row["accuracy"] for row in record.rounds], rel=1e-4)
         assert run["loss"] == pytest.approx([row["loss"] for row in record.rounds], rel=1e-4)
@@ -134,7 +133,7 @@ def test_a_run_that_is_still_going_is_drawn_named_and_not_counted(tmp_path: Path
     told = page([*records, going])
     assert "1 run is still going (ecgr-2, 3 of 6 rounds). Drawn in the curves, not counted." in told.text
     assert re.findall(r"seed (\d+): ", told.text) == ["0", "1"]
-    assert [run["state"] for run in told.data["groups"][0]["arms"][1]["runs"]] == [
+    assert [run["state"] for run in told.data["groups"][0]["methods"][1]["runs"]] == [
         "finished",
         "finished",
         "still going",
@@ -163,8 +162,8 @@ def test_runs_of_different_data_sets_are_grouped_and_warned_about(tmp_path: Path
     told = page(records)
     assert "These runs are of different data sets (digits, mnist)." in told.text
     assert [group["label"] for group in told.data["groups"]] == [
-        "fedavg (data.name=digits)",
-        "fedavg (data.name=mnist)",
+        "data.name=digits",
+        "data.name=mnist",
     ]
     assert told.elements["svg", ("class", "viewbox", "role", "aria-label")] == 2
 
@@ -174,14 +173,17 @@ def test_files_that_changed_between_runs_are_warned_about(tmp_path: Path) -> Non
     assert "The files of digits are not the same in all runs" in page(records).text
 
 
-@pytest.mark.parametrize(
-    ("regulator", "missing"), [("ecgr", "finished baseline (none)"), ("none", "method besides the baseline")]
-)
-def test_without_a_pair_the_page_says_what_there_is(tmp_path: Path, regulator: str, missing: str) -> None:
-    told = page([write_run(tmp_path / "a", regulator=regulator)])
-    assert f"{method_label('fedavg', regulator)}: ended at" in told.text
-    assert f"There is no {missing} to compare with" in told.text
+def test_without_a_pair_the_page_says_what_there_is(tmp_path: Path) -> None:
+    told = page([write_run(tmp_path / "a")])
+    assert "fedavg+ecgr: ended at" in told.text
+    assert "There is no method besides the baseline to compare with" in told.text
     assert "Did it help?" not in told.text
+
+
+def test_a_baseline_that_is_not_finished_is_missing(tmp_path: Path) -> None:
+    unfinished = write_run(tmp_path / "a", regulator="none", rounds=2, planned=6, finished=False)
+    told = page([unfinished, write_run(tmp_path / "b")])
+    assert "There is no finished baseline (fedavg) to compare with" in told.text
 
 
 def test_notes_and_rejected_updates_are_shown(tmp_path: Path) -> None:
@@ -221,11 +223,12 @@ def test_reports_need_no_torch(tmp_path: Path) -> None:
     write_run(tmp_path / "a")
     code = (
         "import sys; from pathlib import Path\n"
-        "from ecgr.analysis.collect import find_runs\n"
-        "from ecgr.analysis.arms import compare_finished, read_runs\n"
-        "from ecgr.report.page.html import write_report\n"
+        "from ecgr.analysis.records import find_runs, read_runs\n"
+        "from ecgr.analysis.verdicts import Comparison, compare\n"
+        "from ecgr.report.page import write_report\n"
         f"runs = read_runs(find_runs([{str(tmp_path)!r}]))\n"
-        f"write_report(runs, compare_finished(runs), Path({str(tmp_path / 'r.html')!r}))\n"
+        "pairs = compare([run.summary for run in runs]).pairs\n"
+        f"write_report(Comparison('fedavg', pairs, (), runs), Path({str(tmp_path / 'r.html')!r}))\n"
         "sys.exit('torch' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

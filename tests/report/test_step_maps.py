@@ -5,7 +5,7 @@ import base64
 import numpy as np
 import pytest
 
-from ecgr.report.page.step_maps import ABSENT, LEVELS, binned_array, kept_array, step_maps
+from ecgr.report.page_data import ABSENT, LEVELS, binned_array, kept_array, step_maps
 from ecgr.simulation.kept import Kept
 
 

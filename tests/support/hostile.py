@@ -1,6 +1,6 @@
 """Names that try to be more than names."""
 
-from ecgr.report.visible import visible
+from ecgr.report.words import visible
 
 HOSTILE = (
     "<script>window.hacked = 1</script>",

@@ -3,22 +3,19 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ecgr.analysis.arms import compare_finished, read_runs
-from ecgr.report.figures.write import write_figures
-from ecgr.report.page.html import render, write_report
+from ecgr.compare.analyse import analyse_runs
+from ecgr.report.figures import write_figures
+from ecgr.report.page import render, write_report
 from ecgr.runs.record import RunRecord
 
 
 def page_about(records: Sequence[RunRecord]) -> str:
-    runs = read_runs(records)
-    return render(runs, compare_finished(runs))
+    return render(analyse_runs(records))
 
 
 def report_on(records: Sequence[RunRecord], path: Path) -> Path:
-    runs = read_runs(records)
-    return write_report(runs, compare_finished(runs), path)
+    return write_report(analyse_runs(records), path)
 
 
 def figures_of(records: Sequence[RunRecord], directory: Path, *, everything: bool = False) -> list[Path]:
-    runs = read_runs(records)
-    return write_figures(runs, compare_finished(runs), directory, everything=everything)
+    return write_figures(analyse_runs(records), directory, everything=everything)

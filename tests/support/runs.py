@@ -50,7 +50,7 @@ def write_run(
     writer.begin(
         {
             "name": name,
-            **({} if method is None else {"method": method}),
+            "method": method or algorithm + (f"+{regulator}" if regulator != "none" else ""),
             **({} if metric == "accuracy" else {"metrics": [described]}),
             "key": f"{algorithm}-{regulator}"[:12],
             "config": _config(algorithm, regulator, seed, planned or rounds, clients, name, data, config or {}),

@@ -5,19 +5,16 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Literal
 
-from ecgr.analysis.metrics import LAST, METRICS, PRIMARY, Metric, RunSummary, last5, target_value
 from ecgr.analysis.quantities import ACCURACY, Quantity, at_chance
 from ecgr.analysis.statistics import equivalence_p, hedges_dz, holm, paired_t_interval, sign_flip_floor, sign_flip_p
+from ecgr.analysis.summaries import LAST, METRICS, PRIMARY, Metric, RunSummary, last5, still_rising, target_value
 from ecgr.errors import ConfigError
 
 LEVEL = 0.95
 HEADLINE_PAIRS = 10
 """With fewer pairs a comparison is exploratory."""
 
-By = Literal["regulator", "method"]
-"""What is compared: regulators within an algorithm, or whole methods with one baseline for all."""
-Verdict = Literal["better", "worse", "equivalent", "not decided", "too few seeds", "not trained yet", "diverged"]
-Cause = Literal["direction", "step length", "both"]
+Verdict = Literal["better", "worse", "equivalent", "inconclusive", "too few seeds", "not trained yet", "diverged"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +29,7 @@ class Estimate:
 
     differences: tuple[float | None, ...] = ()
     baseline_mean: float | None = None
-    regulated_mean: float | None = None
+    method_mean: float | None = None
     mean: float | None = None
     interval: tuple[float, float] | None = None
     p: float | None = None
@@ -43,12 +40,10 @@ class Estimate:
 
     @property
     def excludes_zero(self) -> bool:
-        """Whether the whole interval lies on one side of zero."""
         return self.interval is not None and (self.interval[0] > 0 or self.interval[1] < 0)
 
     @property
     def has_spread(self) -> bool:
-        """Whether the differences differ."""
         return self.interval is not None and self.interval[0] < self.interval[1]
 
     @property
@@ -58,64 +53,25 @@ class Estimate:
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
-    """A part of a difference, by seed, with its mean and interval (which shares its 5 % with the other part)."""
-
-    differences: tuple[float, ...]
-    mean: float
-    interval: tuple[float, float]
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """A pair's difference as what its path length brings, and the rest: direction.
-
-    ``path`` and ``baseline_path`` are mean path lengths over seeds; there are no parts where no length curve was
-    measured, or it does not reach so far: ``outside`` says by what factors paths fall short of it and go beyond it,
-    and ``between`` at which step length it needs a further point.
-    ``reason`` says why there are no parts or why they name no cause; empty otherwise.
-    """
-
-    path: float | None
-    baseline_path: float | None
-    direction: Part | None = None
-    length: Part | None = None
-    reason: str = ""
-    outside: tuple[float, float] = (1.0, 1.0)
-    between: float | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """The method's path in units of the baseline's."""
-        return self.path / self.baseline_path if self.path is not None and self.baseline_path else None
-
-
-@dataclass(frozen=True, slots=True)
 class Pair:
-    """One method against its baseline, under one setting.
+    """One method against the baseline, under one setting.
 
-    ``algorithm`` and ``regulator`` are those of the method; ``baseline`` is what was asked for as such (a regulator,
-    or a method); ``method`` and ``baseline_method`` name both sides in full. ``remarks`` are what a reader of the
-    verdict should also know; ``margin`` is what counts as no difference; ``chance`` what a constant guess reaches, and
-    ``at_chance`` names the methods that do no better; ``diverged`` names those with a run that has no finite end;
-    ``rising`` names the methods whose curves still get better at the end; ``rounds`` is how many each run has, of which
-    the last five decide; ``split`` is what is behind ``cause``; ``tuned`` is what was chosen for the method and for the
-    baseline, where that differs.
+    ``remarks`` are what a reader of the verdict should also know; ``margin`` is what counts as no difference;
+    ``chance`` what a constant guess reaches, and ``at_chance`` names the methods that do no better; ``diverged`` names
+    those with a run that has no finite end; ``rising`` those whose curves still get better at the end; ``rounds`` is
+    how many each run has, of which the last five decide.
     """
 
     setting: str
-    algorithm: str
-    regulator: str
+    method: str
     baseline: str
     seeds: tuple[int, ...]
     left_out: Mapping[int, str]
     target: float | None
     estimates: Mapping[str, Estimate]
     seeds_needed: int | None = None
-    verdict: Verdict = "not decided"
+    verdict: Verdict = "inconclusive"
     remarks: tuple[str, ...] = ()
-    method: str = ""
-    baseline_method: str = ""
     metric: Quantity = ACCURACY
     rounds: int = LAST
     margin: float | None = None
@@ -123,25 +79,10 @@ class Pair:
     at_chance: tuple[str, ...] = ()
     diverged: tuple[str, ...] = ()
     rising: tuple[str, ...] = ()
-    cause: Cause | None = None
-    split: Split | None = None
     family: int = 1
-    tuned: tuple[str, str] | None = None
-
-    @property
-    def causes(self) -> tuple[str, ...]:
-        """The parts of the difference that were shown, in words.
-
-        What is not length is direction only where both sides were trained alike: a local learning rate of its own may
-        be what helps a method, too.
-        """
-        direction = "direction or tuning" if self.tuned else "direction"
-        shown = {"direction": (direction,), "step length": ("step length",), "both": (direction, "step length")}
-        return shown[self.cause] if self.cause else ()
 
     @property
     def primary(self) -> Estimate:
-        """The estimate that decides."""
         return self.estimates[PRIMARY]
 
     @property
@@ -160,41 +101,31 @@ class Pair:
         return METRICS[PRIMARY].describe(self.metric, self.rounds)
 
 
-Arm = Mapping[int, RunSummary]
+BySeed = Mapping[int, RunSummary]
 
 
-def group_of(run: RunSummary, by: By) -> tuple[str, str]:
-    """Setting and algorithm within which runs are compared; no algorithm where whole methods are."""
-    return (run.setting, run.algorithm if by == "regulator" else "")
-
-
-def name_of(run: RunSummary, by: By) -> str:
-    """What a run is called within its group."""
-    return run.regulator if by == "regulator" else run.method
-
-
-def runs_by_group(runs: Iterable[RunSummary], by: By) -> dict[tuple[str, str], dict[str, dict[int, RunSummary]]]:
-    """For each group the runs by name and seed."""
-    groups: dict[tuple[str, str], dict[str, dict[int, RunSummary]]] = {}
+def runs_by_setting(runs: Iterable[RunSummary]) -> dict[str, dict[str, dict[int, RunSummary]]]:
+    """For each setting the runs by method and seed."""
+    settings: dict[str, dict[str, dict[int, RunSummary]]] = {}
     for run in runs:
-        arm = groups.setdefault(group_of(run, by), {}).setdefault(name_of(run, by), {})
-        if run.seed in arm:
+        own = settings.setdefault(run.setting, {}).setdefault(run.method, {})
+        if run.seed in own:
             raise ConfigError(f"{run.name}: given twice; compare one run of a kind")
-        arm[run.seed] = run
-    for arms in groups.values():
-        metrics = {run.metric: run for arm in arms.values() for run in arm.values()}
+        own[run.seed] = run
+    for methods in settings.values():
+        metrics = {run.metric: run for own in methods.values() for run in own.values()}
         if len(metrics) > 1:
             named = ", ".join(f"{metric.name} ({run.name})" for metric, run in metrics.items())
             raise ConfigError(f"runs of different metrics cannot be compared: {named}")
-    return groups
+    return settings
 
 
-def match(arms: Mapping[str, Arm], name: str, baseline: str) -> Pair:
+def match(methods: Mapping[str, BySeed], method: str, baseline: str) -> Pair:
     """Pair by seed the runs that are finished on both sides; finished is who has as many rounds as any."""
-    base, other = arms.get(baseline, {}), arms[name]
-    rounds = max(run.rounds for arm in arms.values() for run in arm.values())
+    base, other = methods.get(baseline, {}), methods[method]
+    rounds = max(run.rounds for own in methods.values() for run in own.values())
     absent = {
-        seed: [*_absence(base, seed, baseline, rounds), *_absence(other, seed, name, rounds)]
+        seed: [*_absence(base, seed, baseline, rounds), *_absence(other, seed, method, rounds)]
         for seed in sorted({*base, *other})
     }
     seeds = tuple(seed for seed, reasons in absent.items() if not reasons)
@@ -206,15 +137,12 @@ def match(arms: Mapping[str, Arm], name: str, baseline: str) -> Pair:
     margin = metric.margin(_mean_end(left))
     return Pair(
         setting=first.setting,
-        algorithm=first.algorithm,
-        regulator=first.regulator,
+        method=method,
         baseline=baseline,
         seeds=seeds,
         left_out={seed: " and ".join(reasons) for seed, reasons in absent.items() if reasons},
         target=target,
         estimates={key: _estimate(left, right, measure, target, margin) for key, measure in METRICS.items()},
-        method=first.method,
-        baseline_method=next((run.method for run in base.values()), baseline),
         metric=metric,
         rounds=rounds,
         margin=margin,
@@ -222,7 +150,6 @@ def match(arms: Mapping[str, Arm], name: str, baseline: str) -> Pair:
         at_chance=tuple(side[0].method for side in (left, right) if at_chance(metric, first.chance, _ends(side))),
         diverged=tuple(side[0].method for side in (left, right) if len(_ends(side)) < len(side)),
         rising=tuple(side[0].method for side in (left, right) if side and still_rising(side, margin)),
-        tuned=(right[0].tuned, left[0].tuned) if seeds and right[0].tuned != left[0].tuned else None,
     )
 
 
@@ -240,31 +167,6 @@ def correct(pairs: Sequence[Pair]) -> list[Pair]:
     return [replace(pair, estimates=own, family=family) for pair, own in zip(pairs, estimates, strict=True)]
 
 
-def still_rising(runs: Sequence[RunSummary], margin: float | None) -> bool:
-    """Whether curves still get better at the end: the last fifth of the rounds is beyond the fifth before it.
-
-    By more than the margin of equivalence, and by more than three standard errors over the seeds.
-
-    >>> curve = [RunSummary("fedavg", "none", seed, tuple(r / 20 for r in range(20))) for seed in (0, 1)]
-    >>> still_rising(curve, 0.005), still_rising([RunSummary("fedavg", "none", 0, (0.1, 0.9) + (0.9,) * 18)], 0.005)
-    (True, False)
-    """
-    fifth = max(1, min(runs[0].rounds // 2, max(2, runs[0].rounds // 5)))
-    gains = []
-    for run in runs:
-        end, before = run.values[-fifth:], run.values[-2 * fifth : -fifth]
-        if not before or None in end or None in before:
-            return False
-        gains.append(run.metric.gain(_mean(end) - _mean(before)))
-    mean = fmean(gains)
-    error = (sum((gain - mean) ** 2 for gain in gains) / (len(gains) - 1) / len(gains)) ** 0.5 if len(gains) > 1 else 0
-    return mean > max(3 * error, margin or 0.0)
-
-
-def _mean(values: Sequence[float | None]) -> float:
-    return fmean(value for value in values if value is not None)
-
-
 def _ends(runs: Sequence[RunSummary]) -> list[float]:
     return [end for run in runs if (end := last5(run)) is not None]
 
@@ -274,11 +176,11 @@ def _mean_end(runs: Sequence[RunSummary]) -> float | None:
     return fmean(ends) if ends else None
 
 
-def _absence(arm: Arm, seed: int, name: str, rounds: int) -> list[str]:
-    if seed not in arm:
-        return [f"no run of {name}"]
-    if arm[seed].rounds < rounds or rounds == 0:
-        return [f"{name} has {arm[seed].rounds} of {rounds} rounds"]
+def _absence(runs: BySeed, seed: int, method: str, rounds: int) -> list[str]:
+    if seed not in runs:
+        return [f"no run of {method}"]
+    if runs[seed].rounds < rounds or rounds == 0:
+        return [f"{method} has {runs[seed].rounds} of {rounds} rounds"]
     return []
 
 
@@ -300,7 +202,7 @@ def _estimate(
     estimate = Estimate(
         differences,
         baseline_mean=fmean(before for before, _ in known),
-        regulated_mean=fmean(after for _, after in known),
+        method_mean=fmean(after for _, after in known),
         mean=fmean(differences),
         dz=hedges_dz(differences),
     )

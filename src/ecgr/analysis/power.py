@@ -36,10 +36,10 @@ class Power:
     @property
     def sentence(self) -> str:
         """For a person, before anything is run."""
-        design = f"{_count(self.seeds, 'seed')} and {_count(self.rows, 'comparison')}"
+        given = f"{_count(self.seeds, 'seed')} and {_count(self.rows, 'comparison')}"
         if not self.decides:
             return (
-                f"{design} cannot decide: p after Holm cannot fall below {min(1.0, self.smallest_p):.2g};"
+                f"{given} cannot decide: p after Holm cannot fall below {min(1.0, self.smallest_p):.2g};"
                 f" {self.least_seeds} seeds are the least{', 10 are better' if self.least_seeds < 10 else ''}."
             )
         effect = (
@@ -48,18 +48,16 @@ class Power:
             if self.detectable is not None
             else "only an effect far beyond the seed-to-seed spread is found"
         )
-        return (
-            f"{design} can decide: {effect}, a much smaller one likely not (p after Holm from {self.smallest_p:.2g})."
-        )
+        return f"{given} can decide: {effect}, a much smaller one likely not (p after Holm from {self.smallest_p:.2g})."
 
 
-def power_of_design(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER) -> Power:
+def power_of(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER) -> Power:
     """What ``seeds`` paired seeds and ``rows`` comparisons in one Holm family can show.
 
-    >>> print(power_of_design(seeds=10, rows=4).sentence)
+    >>> print(power_of(seeds=10, rows=4).sentence)
     10 seeds and 4 comparisons can decide: an effect of 1.3 times the seed-to-seed spread is found in about 80 % of
     cases, a much smaller one likely not (p after Holm from 0.0078).
-    >>> print(power_of_design(seeds=5, rows=1).sentence)
+    >>> print(power_of(seeds=5, rows=1).sentence)
     5 seeds and 1 comparison cannot decide: p after Holm cannot fall below 0.062; 6 seeds are the least, 10 are better.
     """
     rows = max(1, rows)

@@ -20,8 +20,8 @@ RELATIVE_MARGIN = 0.01
 class Quantity:
     """What decides a comparison.
 
-    >>> ACCURACY.level(0.9321), ACCURACY.change(0.0123), ACCURACY.amount(-0.0123)
-    ('93.21 %', '+1.23', '1.23 points')
+    >>> ACCURACY.level(0.9321), ACCURACY.change(0.0123), ACCURACY.change(0.00041), ACCURACY.amount(-0.0123)
+    ('93.2 %', '+1.2', '+0.04', '1.2 points')
     >>> error = Quantity("mae", unit="years", larger_is_better=False)
     >>> error.level(2.5), error.change(-0.25), error.amount(-0.25), error.gain(-0.25)
     ('2.5 years', '-0.25', '0.25 years', 0.25)
@@ -33,7 +33,6 @@ class Quantity:
 
     @property
     def is_share(self) -> bool:
-        """Whether it lies between 0 and 1 and is shown in percent."""
         return self.unit == "share"
 
     @property
@@ -43,32 +42,37 @@ class Quantity:
 
     @property
     def direction(self) -> str:
-        """Which way is better, for people."""
         return "larger is better" if self.larger_is_better else "smaller is better"
 
     def gain(self, difference: float) -> float:
         """A difference with the sign of an improvement."""
         return difference if self.larger_is_better else -difference
 
-    def better(self, one: float, other: float) -> bool:
-        """Whether ``one`` is better than ``other``."""
-        return self.gain(one - other) > 0
-
     def number(self, value: float | None) -> str:
         """A level without its unit, for columns."""
         if value is None:
             return "-"
-        return f"{100 * value:.2f}" if self.is_share else f"{value:.4g}"
+        return f"{100 * value:.1f}" if self.is_share else f"{value:.4g}"
 
     def level(self, value: float | None) -> str:
-        """A level with its unit."""
         return f"{self.number(value)}{' %' if self.is_share else f' {self.unit}' if self.unit else ''}"
 
     def change(self, difference: float | None) -> str:
-        """A signed difference without its unit."""
+        """A signed difference without its unit; of a share in points, smaller than a tenth with one digit."""
         if difference is None:
             return "-"
-        return f"{100 * difference:+z.2f}" if self.is_share else f"{difference:+z.3g}"
+        if not self.is_share:
+            return f"{difference:+z.3g}"
+        points = 100 * difference
+        return f"{points:+z.1g}" if 0.001 <= abs(points) < 0.05 else f"{points:+z.1f}"
+
+    def range(self, interval: tuple[float, float]) -> str:
+        """An interval of a difference, without its unit.
+
+        >>> ACCURACY.range((-0.002, 0.019))
+        '-0.2 to 1.9'
+        """
+        return " to ".join(self.change(end).removeprefix("+") for end in interval)
 
     def amount(self, difference: float) -> str:
         """The size of a difference, with its unit."""

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ecgr.cli import options
-from ecgr.cli.console import complain, out, say, sweep_progress
+from ecgr.cli.console import complain, out, say
+from ecgr.cli.estimating import list_plans
 from ecgr.cli.next_steps import next_step, open_page
 from ecgr.cli.options import chosen_engine, overrides, parse_value
-from ecgr.cli.running import list_plans
+from ecgr.cli.progress import sweep_progress
 from ecgr.config.methods import split_methods
 from ecgr.config.user_files import task_or_name
 from ecgr.errors import ConfigError
@@ -24,7 +25,11 @@ def compare_command(
     experiment: options.ExperimentName = "quickstart",
     methods: Annotated[
         str | None,
-        typer.Option("--methods", help="What is compared, e.g. 'fedavg,fedavg+ecgr,scaffold(damping=0.5)/lookahead'."),
+        typer.Option(
+            "--methods",
+            help="What is compared, e.g. 'fedavg,scaffold(damping=0.5)/lookahead'; by default"
+            " fedavg,fedavgm(server_momentum=0.5),drift_correction,fedavg+ecgr.",
+        ),
     ] = None,
     baseline: Annotated[
         str | None, typer.Option("--baseline", help="What the others are compared with; the first method by default.")
@@ -32,22 +37,9 @@ def compare_command(
     seeds: Annotated[
         str | None, typer.Option("--seeds", help="How many (10, the default, means 0 to 9), or which: 0,1,42 or 3-7.")
     ] = None,
-    regulators: Annotated[
-        str | None, typer.Option("--regulators", help="Instead of methods: against none, e.g. ecgr,bherd.")
-    ] = None,
-    algorithms: Annotated[
-        str | None, typer.Option("--algorithms", help="The regulators under each of these, e.g. fedavg,scaffold.")
-    ] = None,
     tune: Annotated[
         list[str] | None,
         typer.Option("--tune", metavar="KEY=VALUES", help="Choose the best value for each method first. Repeatable."),
-    ] = None,
-    length: Annotated[
-        bool | None,
-        typer.Option(
-            "--length/--no-length",
-            help="Also run the baseline at other step lengths: direction or length? By default at a few.",
-        ),
     ] = None,
     settings: options.Set = None,
     out_dir: options.Out = None,
@@ -60,48 +52,41 @@ def compare_command(
     as_json: options.Json = False,
     open_it: options.OpenPage = False,
     dry_run: options.DryRun = False,
-    treatment: options.Treatment = None,
 ) -> None:
     """Run methods paired by seed, then say with statistics which of them helped.
 
-    Given a directory of finished runs, or the summaries.json of an earlier comparison, compares those and runs nothing.
+    Given a directory of finished runs, or the summaries.json of an earlier comparison, analyses those and runs nothing.
     """
-    from ecgr.compare import compare, is_made, power_of_plan
-    from ecgr.runs.plan import plan_comparison
+    from ecgr.compare import compare
+    from ecgr.compare.analyse import is_finished
+    from ecgr.compare.plan import plan_comparison
 
     asked: dict[str, Any] = {
         "methods": None if methods is None else split_methods(methods),
         "seeds": seeds,
         "settings": overrides(settings),
-        "regulators": _names(regulators),
-        "algorithms": _names(algorithms),
         "tune": grid_of(tune or []),
-        "treatment": treatment or (),
         "out": out_dir,
     }
     chosen = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     source = task_or_name(experiment)
     if dry_run:
-        if is_made(source):
-            raise ConfigError(f"--dry-run: {source} is only compared, not run; leave out --dry-run")
+        if is_finished(source):
+            raise ConfigError(f"--dry-run: {source} is only analysed, not run; leave out --dry-run")
         planned = plan_comparison(source, baseline, **asked)
         from ecgr.simulation.engines import engine_kind  # loads torch
 
         count = worker_count(workers)
         engine_kind(chosen, count)
-        say(power_of_plan(planned))
-        if planned.grid:
+        say(planned.power)
+        if planned.tuned:
             say(planned.budget)
-        if length or (length is None and methods):
-            when = "and then" if length else "and then, where one is better or worse,"
-            say(f"{when} the baseline at several lengths of the server's step")
         list_plans([*planned.tuning, *planned.runs], count)
         return
     answer = compare(
         source,
         baseline,
         **asked,
-        length=length,
         workers=workers,
         engine=chosen,
         device=device,
@@ -111,7 +96,7 @@ def compare_command(
     if as_json:
         say(answer.to_json())
     else:
-        show_answer(answer, () if is_made(source) else sys.argv[1:])
+        show_answer(answer, () if is_finished(source) else sys.argv[1:])
     if open_it and answer.directory is not None:
         open_page(answer.directory / "report.html")
 
@@ -143,7 +128,3 @@ def grid_of(assignments: Sequence[str]) -> dict[str, list[Any]]:
             raise ConfigError(f"--tune: {key.strip()} is given twice; put its values in one list")
         grid[key.strip()] = [parse_value(value.strip()) for value in values.split(",") if value.strip()]
     return grid
-
-
-def _names(text: str | None) -> list[str] | None:
-    return None if text is None else [name.strip() for name in text.split(",") if name.strip()]

@@ -9,8 +9,9 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
+from ecgr.cli.commands import command
 from ecgr.cli.console import complain, out, print_json, say
-from ecgr.cli.options import Json, Set, command, overrides
+from ecgr.cli.options import Json, Set, overrides
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.partition import chosen_share, partition_of
 from ecgr.config.user_files import presets, task_or_name
@@ -122,7 +123,7 @@ def _picture(
     chosen: Experiment, classes: tuple[str, ...], counts: NDArray[np.int64], asked: Path | None
 ) -> Path | None:
     """Draw the partition; a picture that nobody asked for may be missing."""
-    from ecgr.report.figures.partition import draw_partition
+    from ecgr.report.figures import draw_partition
 
     path = asked or Path("partition.png")
     try:

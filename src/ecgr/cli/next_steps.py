@@ -25,11 +25,11 @@ Every command: ecgr --help"""
 
 
 def next_step(pairs: Sequence["Pair"], arguments: Sequence[str]) -> str:
-    """The command that decides what is open, from the command's own arguments; empty where nothing is."""
+    """The command that decides what is inconclusive, from the command's own arguments; empty where nothing is."""
     from ecgr.analysis.pairs import HEADLINE_PAIRS  # numpy and more, which the welcome does without
     from ecgr.analysis.power import least_seeds
 
-    undecided = [pair for pair in pairs if pair.verdict in ("too few seeds", "not decided")]
+    undecided = [pair for pair in pairs if pair.verdict in ("too few seeds", "inconclusive")]
     if not undecided:
         return ""
     few = max((least_seeds(pair.family) for pair in undecided if pair.verdict == "too few seeds"), default=0)
@@ -50,8 +50,8 @@ def next_step(pairs: Sequence["Pair"], arguments: Sequence[str]) -> str:
 def with_option(arguments: Sequence[str], option: str, value: str) -> list[str]:
     """The arguments with an option's value changed, or added.
 
-    >>> with_option(["compare", "--seeds", "3", "--length"], "--seeds", "10")
-    ['compare', '--length', '--seeds', '10']
+    >>> with_option(["compare", "--seeds", "3", "--json"], "--seeds", "10")
+    ['compare', '--json', '--seeds', '10']
     >>> with_option(["compare", "--seeds=3"], "--seeds", "10")
     ['compare', '--seeds', '10']
     """

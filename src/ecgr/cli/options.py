@@ -1,37 +1,16 @@
-"""How a command is added, and the options that several commands share."""
+"""Options that several commands share."""
 
 import tomllib
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
-import click
 import typer
-from typer.core import TyperCommand
 
 from ecgr.config.user_files import presets
 from ecgr.errors import ConfigError
 
 if TYPE_CHECKING:
     from ecgr.simulation.engines.ray import Cluster
-
-
-F = TypeVar("F", bound=Callable[..., Any])
-
-
-class PlainCommand(TyperCommand):
-    """Help as it is meant: typer escapes brackets for rich's markup, which is not used here."""
-
-    def get_help(self, ctx: click.Context) -> str:
-        """The help without what only rich would take away."""
-        return super().get_help(ctx).replace("\\[", "[")
-
-
-def command(app: typer.Typer, name: str, *examples: str) -> Callable[[F], F]:
-    """Make a function a command whose help shows ``examples``, one a line."""
-    heading = "Example:" if len(examples) == 1 else "Examples:"
-    epilog = "\n".join(["\b", heading, *(f"  {example}" for example in examples)])
-    return app.command(name, cls=PlainCommand, epilog=epilog)
 
 
 def preset_names(incomplete: str) -> list[str]:
@@ -74,10 +53,6 @@ GpusPerWorker = Annotated[
     float | None, typer.Option("--gpus-per-worker", metavar="N", help="With --engine ray: e.g. 0.25; none by default.")
 ]
 Device = Annotated[str, typer.Option("--device", help="Where to compute.")]
-Treatment = Annotated[
-    list[str] | None,
-    typer.Option("--treatment", metavar="KEY", help="A config key to compare as regulators are. Repeatable."),
-]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in the browser when it is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

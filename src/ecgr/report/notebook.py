@@ -1,4 +1,4 @@
-"""An answer in a notebook: its sentence, then its table with the page's small pictures, best first.
+"""An answer in a notebook: its sentence, then its table with the page's small pictures.
 
 It needs no extra, no style sheet and no script. Every name is escaped, and control characters are made visible.
 """
@@ -6,21 +6,18 @@ It needs no extra, no style sheet and no script. Every name is escaped, and cont
 from html import escape
 from typing import Any
 
-from ecgr.analysis.comparison import Comparison
-from ecgr.report.page.answers import answers
-from ecgr.report.page.dots import SIZE, to_svg
-from ecgr.report.page.text import comparison_table
-from ecgr.report.presentation import to_notes
-from ecgr.report.sentences import answer
-from ecgr.report.visible import visible
+from ecgr.analysis.verdicts import Comparison
+from ecgr.report.cards import SIZE, cards, to_svg
+from ecgr.report.table import results_table
+from ecgr.report.words import answer, notes, visible
 
 
 def to_html(comparison: Comparison) -> str:
     """A piece of HTML that stands by itself."""
-    table = visible(comparison_table(comparison))
-    if table is None:
+    if not comparison.pairs:
         return "<p>Nothing was compared.</p>"
-    cards = visible(answers(comparison))
+    table = visible(results_table(comparison))
+    pictures = visible(cards(comparison))
     verdict = len(table["columns"]) - 1  # the picture stands before it
     numeric = [column["numeric"] for column in table["columns"]]
     heads = [_cell("th", escape(column["label"]), column["numeric"]) for column in table["columns"]]
@@ -28,8 +25,10 @@ def to_html(comparison: Comparison) -> str:
         [_cell("td", escape(cell["text"]), right) for cell, right in zip(row, numeric, strict=True)]
         for row in table["rows"]
     ]
-    heads.insert(verdict, _cell("th", escape(_axis(cards)), False))
-    for row, card in zip(rows, cards, strict=True):
+    heads.insert(verdict, _cell("th", escape(_axis(pictures)), False))
+    following = iter(pictures)
+    for row, cells in zip(rows, table["rows"], strict=True):
+        card = next(following) if cells[-1]["style"] else None  # the baseline has none
         row.insert(verdict, f'<td style="width: {SIZE["width"]}px">{_figure(card)}</td>')
     return "\n".join(
         [
@@ -41,19 +40,19 @@ def to_html(comparison: Comparison) -> str:
             "<tbody>",
             *(f"<tr>{''.join(row)}</tr>" for row in rows),
             "</tbody></table>",
-            *(f"<p>{escape(visible(note))}</p>" for note in to_notes(comparison).plain.splitlines()),
+            *(f"<p>{escape(visible(note))}</p>" for note in notes(comparison)),
             "</div>",
         ]
     )
 
 
-def _figure(card: dict[str, Any]) -> str:
-    return to_svg(card["picture"]) if card["picture"] else ""
+def _figure(card: dict[str, Any] | None) -> str:
+    return to_svg(card["picture"]) if card and card["picture"] else ""
 
 
-def _axis(cards: list[dict[str, Any]]) -> str:
+def _axis(pictures: list[dict[str, Any]]) -> str:
     """What the pictures show, where they show one thing."""
-    units = dict.fromkeys(card["picture"]["unit"] for card in cards if card["picture"])
+    units = dict.fromkeys(card["picture"]["unit"] for card in pictures if card["picture"])
     return f"{', '.join(units)}; better is to the right" if units else ""
 
 

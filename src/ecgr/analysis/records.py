@@ -1,0 +1,218 @@
+"""From run directories to what a comparison and a report need: each record is read once, here.
+
+Only finished runs enter means; the others are shown and named.
+"""
+
+import math
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
+from ecgr.analysis.summaries import RunSummary, Values
+from ecgr.errors import DataError
+from ecgr.runs.place import holder_path
+from ecgr.runs.record import RunRecord
+
+State = Literal["finished", "still going", "interrupted", "diverged"]
+
+APART = {"run.seed", "run.name"}
+"""Keys that never set two settings apart: seeds are paired, names are labels."""
+METHOD = ("loss", "algorithm", "server", "regulator")
+"""Sections of a config that make up the method: what is compared, not what must be alike."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One run: its record, its rounds read once, and its summary with the labels that set it apart."""
+
+    record: RunRecord
+    summary: RunSummary
+    state: State
+    rounds: tuple[dict[str, Any], ...]
+
+    @property
+    def name(self) -> str:
+        return self.record.directory.resolve().name
+
+    @property
+    def planned(self) -> int:
+        """Rounds it was to have."""
+        return _planned(self.record, self.rounds)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class MethodRuns:
+    """The runs of one method under one setting: they differ in the seed alone."""
+
+    setting: str
+    method: str
+    runs: tuple[Run, ...]
+
+    @property
+    def label(self) -> str:
+        return ", ".join(part for part in (self.setting, self.method) if part)
+
+    @property
+    def counted(self) -> tuple[Run, ...]:
+        """The runs that means are over: the finished ones, or all while none is finished."""
+        return tuple(run for run in self.runs if run.state == "finished") or self.runs
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Group:
+    """The methods of one setting, the baseline first: what may be compared."""
+
+    setting: str
+    methods: tuple[MethodRuns, ...]
+
+
+def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
+    """The runs in or below ``directories``, in order of path; raises `DataError` where there is none."""
+    records = []
+    for directory in map(Path, directories):
+        paths = [directory] if RunRecord.is_run(directory) else sorted(p.parent for p in directory.rglob("run.json"))
+        if not paths:
+            raise DataError(f"{directory}: no run in or below it; `ecgr run` and `ecgr compare` make them")
+        records += [RunRecord.open(path) for path in paths]
+    return records
+
+
+def read_runs(records: Iterable[RunRecord], methods: Sequence[str] | None = None) -> list[Run]:
+    """Each directory once, under the method and the setting that it is compared as.
+
+    A plan gives the ``methods``, in the order of the records, and all its runs are of one setting. Without a plan a run
+    goes by its record's method, and what else differs between runs is their setting.
+    """
+    unique = {record.directory.resolve(): record for record in records}.values()
+    if not unique:
+        raise DataError("nothing to report: no run was given")
+    settings = settings_of(unique) if methods is None else [""] * len(unique)
+    names = [_method(record) for record in unique] if methods is None else methods
+    return [_run(*each) for each in zip(unique, names, settings, strict=True)]
+
+
+def settings_of(records: Iterable[RunRecord]) -> list[str]:
+    """What of each run's config, its method and seed apart, is not the same in all runs."""
+    configs = [
+        {key: value for key, value in flat(record.config).items() if key.partition(".")[0] not in METHOD}
+        for record in records
+    ]
+    varying = varying_keys(configs)
+    if "data.name" in varying:  # it says it all about what goes with it: the model, the number of rounds
+        varying = [key for key in varying if key == "data.name" or not _goes_with_data(key, configs)]
+    return [", ".join(f"{key}={config[key]}" for key in varying if key in config) for config in configs]
+
+
+def varying_keys(configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The keys, seeds and names apart, that differ between runs: a key that only some of them have does, too."""
+    keys = dict.fromkeys(key for config in configs for key in config)
+    return [key for key in keys if key not in APART and len({repr(c.get(key, ...)) for c in configs}) > 1]
+
+
+def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Dotted keys.
+
+    >>> flat({"run": {"seed": 0}})
+    {'run.seed': 0}
+    """
+    return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
+
+
+def group_runs(runs: Sequence[Run], baseline: str) -> list[Group]:
+    """Methods within settings, in the order in which their runs come, the baseline first; their runs by seed."""
+    settings: dict[str, dict[str, list[Run]]] = {}
+    for run in runs:
+        settings.setdefault(run.summary.setting, {}).setdefault(run.summary.method, []).append(run)
+    return [
+        Group(
+            setting,
+            tuple(
+                MethodRuns(setting, method, tuple(sorted(own[method], key=lambda run: run.summary.seed)))
+                for method in sorted(own, key=lambda method: method != baseline)
+            ),
+        )
+        for setting, own in settings.items()
+    ]
+
+
+def _run(record: RunRecord, method: str, setting: str) -> Run:
+    rounds, metric, state = tuple(record.rounds), quantity_of(record.manifest), state_of(record)
+    lost = (None,) * (_planned(record, rounds) - len(rounds)) if state == "diverged" else ()
+    summary = RunSummary(
+        method=method,
+        seed=record.seed,
+        values=(*(value_of(row, metric.name) for row in rounds), *lost),
+        worst_client=(*_column(rounds, "worst_client"), *lost),
+        setting=setting,
+        metric=metric,
+        step_norms=(*_column(rounds, "step_norm"), *lost),
+        chance=chance_level(metric, record.manifest),
+    )
+    return Run(record, summary, state, rounds)
+
+
+def _goes_with_data(key: str, configs: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether runs of one data set agree in it."""
+    values: dict[Any, set[str]] = {}
+    for config in configs:
+        values.setdefault(config["data.name"], set()).add(repr(config.get(key)))
+    return all(len(own) == 1 for own in values.values())
+
+
+def quantity_of(manifest: Mapping[str, Any]) -> Quantity:
+    """The primary metric that ``run.json`` describes; records that describe none are of accuracy."""
+    described = manifest.get("metrics")
+    if not described:
+        return ACCURACY
+    first = described[0]
+    return Quantity(str(first["name"]), str(first.get("unit", "")), bool(first.get("larger_is_better", True)))
+
+
+def value_of(row: Mapping[str, Any], metric: str) -> float | None:
+    """A metric of one round; None where it was not a finite number.
+
+    >>> value_of({"accuracy": 0.5}, "accuracy"), value_of({"metrics": {"mae": 2}}, "mae"), value_of({}, "mae")
+    (0.5, 2.0, None)
+    """
+    value = row.get("metrics", {}).get(metric, row.get(metric))
+    return float(value) if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def state_of(record: RunRecord) -> State:
+    """Finished, diverged, still going (its process lives), or interrupted."""
+    if record.finished:
+        return "finished"
+    if record.diverged is not None:
+        return "diverged"
+    return "still going" if _held(holder_path(record.directory)) else "interrupted"
+
+
+def _planned(record: RunRecord, rounds: Sequence[Mapping[str, Any]]) -> int:
+    """Rounds a run was to have."""
+    return int(record.config.get("federation", {}).get("rounds", len(rounds)))
+
+
+def _method(record: RunRecord) -> str:
+    if "method" not in record.manifest:
+        raise DataError(f"{record.directory}/run.json: names no method; it is of an earlier version, run it anew")
+    return str(record.manifest["method"])
+
+
+def _column(rounds: Sequence[Mapping[str, Any]], name: str) -> Values:
+    return tuple(value_of(row, name) for row in rounds)
+
+
+def _held(holder: Path) -> bool:
+    try:
+        process = int(holder.read_text())
+        if os.name != "posix" or process <= 0:
+            return False
+        os.kill(process, 0)  # signal 0 asks and does nothing
+    except PermissionError:
+        return True
+    except (OSError, ValueError, OverflowError):
+        return False
+    return True

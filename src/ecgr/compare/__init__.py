@@ -1,0 +1,110 @@
+"""The main job as one function: plan, run, analyse, write. The command line calls this and prints the answer."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+from ecgr.compare.analyse import analyse, is_finished
+from ecgr.compare.plan import Grid, plan_comparison
+from ecgr.compare.run import Warn, run_plan
+from ecgr.config.experiment import changes_of
+from ecgr.errors import ConfigError
+from ecgr.report.answer import Answer as Answer
+from ecgr.runs.sweep import Progress, check_ready, run_all
+from ecgr.runs.workers import AUTO
+
+if TYPE_CHECKING:
+    from ecgr.simulation.engines.ray import Cluster
+
+
+def compare(
+    source: Any = "quickstart",
+    baseline: Any = None,
+    *,
+    methods: Sequence[Any] | None = None,
+    seeds: int | str | Iterable[int] | None = None,
+    rounds: int | None = None,
+    lr: float | None = None,
+    batch_size: int | None = None,
+    settings: Mapping[str, Any] | None = None,
+    tune: Grid | None = None,
+    workers: int | str = AUTO,
+    engine: "str | Cluster | None" = None,
+    device: str = "cpu",
+    out: str | Path | None = None,
+    progress: Progress | None = None,
+    warn: Warn | None = None,
+) -> Answer:
+    """Make paired runs, analyse them, write what was found, and return it.
+
+    >>> from tempfile import mkdtemp
+    >>> small = {"partition.clients": 3, "federation.rounds": 1}
+    >>> methods = ["fedavg", "fedavg+ecgr"]
+    >>> answer = compare("quickstart", methods=methods, seeds=2, settings=small, out=mkdtemp(), engine="serial")
+    >>> answer.pairs[0].method, answer.pairs[0].baseline, answer.pairs[0].seeds
+    ('fedavg+ecgr', 'fedavg', (0, 1))
+    >>> sorted(path.name for path in answer.directory.iterdir())
+    ['comparison.csv', 'comparison.json', 'plan.json', 'report.html', 'runs', 'summaries.json']
+    >>> compare(answer.directory).to_json() == answer.to_json()
+    True
+
+    Args:
+        source: a `Task`, an `Experiment`, a preset's name, a TOML file or a nested dict to be run; or what is finished
+            and only analysed: a directory of runs, an iterable of records and directories, a ``summaries.json``.
+        baseline: the method that the others are compared with; by default the first, and of runs without a plan
+            ``fedavg``.
+        methods: what is compared, as in ``["fedavg", "scaffold(damping=0.5)/lookahead+ecgr", MyAlgorithm()]``; by
+            default FedAvg, FedAvgM with a momentum of 0.5, drift correction, and FedAvg with ECGR.
+        seeds: how many, or which; 10 by default, which are 0 to 9.
+        rounds: ``federation.rounds``.
+        lr: ``optimizer.lr``.
+        batch_size: ``federation.batch_size``.
+        settings: any other dotted config keys, as in ``{"schedule.name": "cosine"}``.
+        tune: values to choose from for each method, the baseline too, as in ``{"optimizer.lr": [0.01, 0.03, 0.1]}``.
+        workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
+        engine: ``pool`` (processes, the default), ``serial`` (everything in this one), ``ray``, or an
+            `ecgr.simulation.engines.ray.Cluster`.
+        device: where to compute.
+        out: where runs and results lie; ``runs/compare-NAME`` by default. What is finished there is not run again.
+            For finished runs: where the results go, by default into their directory, or nowhere if there are several.
+        progress: shows the runs under way.
+        warn: called with what a person should know, as that there is no page because the extra is missing.
+    """
+    changes = changes_of(settings, rounds=rounds, lr=lr, batch_size=batch_size)
+    warn = warn or _ignore
+    if not is_finished(source):
+        plan = plan_comparison(source, baseline, methods=methods, seeds=seeds, settings=changes, tune=tune, out=out)
+        check_ready(plan.runs, engine=engine, device=device)
+        make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress)
+        run_plan(plan, make, warn)
+        return analyse(plan.directory).write(plan.directory, warn)
+    asked = {"methods": methods, "seeds": seeds, "settings": changes, "tune": tune}
+    if given := [name for name, value in asked.items() if value]:
+        raise ConfigError(f"{given[0]}: {source} is only analysed, not run; leave out {given[0]}")
+    answer = analyse(source, baseline)
+    place = Path(out) if out is not None else _place_of(source)
+    return answer if place is None else answer.write(place, warn)
+
+
+def _place_of(source: Any) -> Path | None:
+    """Where the results of finished runs go unless somebody says so."""
+    if not isinstance(source, (str, Path)):
+        return None
+    return Path(source) if Path(source).is_dir() else Path(source).parent
+
+
+def _ignore(_: str) -> None:
+    """Nobody listens."""
+
+
+class _Callable(ModuleType):
+    """``ecgr.compare`` is the function, or this package where it was imported by path first: both can be called."""
+
+    def __call__(self, *arguments: Any, **options: Any) -> Answer:
+        return compare(*arguments, **options)
+
+
+sys.modules[__name__].__class__ = _Callable

@@ -1,0 +1,295 @@
+"""What a comparison will run: its methods, their seeds and places, what is tuned, and who is compared with whom.
+
+Everything that is wrong with it is said here, before anything is written. ``plan.json`` keeps in the comparison's
+directory which runs are whose, so that nobody has to guess it from their configs.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
+from numbers import Integral
+from pathlib import Path
+from typing import Any, TypeGuard
+
+from ecgr.analysis.power import power_of
+from ecgr.analysis.tuning import Choice
+from ecgr.config.experiment import Experiment, read
+from ecgr.config.methods import PARTS, method_settings, split_methods
+from ecgr.config.registry import override
+from ecgr.errors import ConfigError, DataError
+from ecgr.files import write_atomically
+from ecgr.runs.manifest import method_of
+from ecgr.runs.record import RunRecord, to_json
+from ecgr.runs.sweep import Planned, plan
+from ecgr.tables import shown
+
+FILE = "plan.json"
+RUNS, TUNING = "runs", "tuning"
+"""Folders of a comparison: the runs that are compared, and those on which hyper-parameters were chosen."""
+METHODS = ("fedavg", "fedavgm(server_momentum=0.5)", "drift_correction", "fedavg+ecgr")
+"""What is compared where nobody says what."""
+SEEDS = 10
+"""With fewer, hardly any comparison can decide anything."""
+MOST_SEEDS = 10_000
+TUNING_SEEDS = (100, 101)
+"""Hyper-parameters are chosen on seeds that are not among those of the comparison."""
+VALIDATION = 0.2
+"""The share of the training data that tuning runs are scored on instead of the test data."""
+PROBLEM = ("data", "partition")
+"""The sections that say what is learnt and by whom: hyper-parameters are not among their keys."""
+
+Raw = Mapping[str, Any]
+Grid = Mapping[str, Sequence[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Trial:
+    """One choice of hyper-parameters for a method, and its runs on the tuning seeds."""
+
+    values: Mapping[str, Any]
+    runs: tuple[Planned, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class MethodPlan:
+    """A method by its one name, the config keys that make it, its runs by seed, and the trials that tune it.
+
+    While it is to be tuned, its runs are those at hyper-parameters still to be chosen.
+    """
+
+    name: str
+    settings: Mapping[str, Any]
+    runs: tuple[Planned, ...]
+    trials: tuple[Trial, ...] = ()
+    chosen: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """A comparison that is not begun; the first of its methods is the baseline of the others."""
+
+    raw: Raw
+    methods: tuple[MethodPlan, ...]
+    seeds: Sequence[int]
+    directory: Path
+    tuned: tuple[str, ...] = ()
+
+    @property
+    def baseline(self) -> MethodPlan:
+        return self.methods[0]
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """Who is compared with whom."""
+        return [(method.name, self.baseline.name) for method in self.methods[1:]]
+
+    @property
+    def runs(self) -> list[Planned]:
+        return [run for method in self.methods for run in method.runs]
+
+    @property
+    def tuning(self) -> list[Planned]:
+        return [run for method in self.methods for trial in method.trials for run in trial.runs]
+
+    @property
+    def power(self) -> str:
+        """What this number of seeds and comparisons can show at all."""
+        return power_of(len(self.seeds), len(self.pairs)).sentence
+
+    @property
+    def budget(self) -> str:
+        """What tuning costs, the same for every method."""
+        most = max(len(method.trials) for method in self.methods)
+        return (
+            f"each of {len(self.methods)} methods is tuned with {most} choices of {', '.join(self.tuned)} on seeds"
+            f" {', '.join(map(str, TUNING_SEEDS))}, scored on {100 * VALIDATION:g} % of the training data"
+        )
+
+    def with_choices(self, choices: Sequence[Choice]) -> "Plan":
+        """The same plan with each method's runs at what was chosen for it."""
+        chosen = [
+            replace(
+                method,
+                runs=_runs(self.raw, {**method.settings, **choice.best}, self.seeds, self.directory),
+                chosen=choice.best,
+            )
+            for method, choice in zip(self.methods, choices, strict=True)
+        ]
+        return replace(self, methods=tuple(chosen))
+
+    def write(self) -> None:
+        """Keep it in the comparison's directory."""
+        content = {
+            "baseline": self.baseline.name,
+            "pairs": self.pairs,
+            "seeds": list(self.seeds),
+            "tuned": list(self.tuned),
+            "methods": [
+                {
+                    "name": method.name,
+                    "chosen": dict(method.chosen),
+                    "runs": [run.directory.relative_to(self.directory).as_posix() for run in method.runs],
+                }
+                for method in self.methods
+            ],
+        }
+        write_atomically(self.directory / FILE, to_json(content, indent=2))
+
+
+def plan_comparison(
+    source: Any,
+    baseline: Any = None,
+    *,
+    methods: Sequence[Any] | None = None,
+    seeds: int | str | Iterable[int] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    tune: Grid | None = None,
+    out: str | Path | None = None,
+) -> Plan:
+    """The runs of a comparison and the directory that it lives in; everything that is wrong is said here."""
+    raw = override(read(source), settings or {})
+    if "run.seed" in (settings or {}):
+        raise ConfigError("run.seed: the seeds of a comparison are given as seeds; leave it out")
+    chosen, grid = seed_list(SEEDS if seeds is None else seeds), grid_of(tune or {})
+    given = METHODS if methods is None else split_methods(methods) if isinstance(methods, str) else methods
+    named = _named(raw, [*([] if baseline is None else [baseline]), *given])
+    _refuse_grid(grid, chosen)
+    name = next(iter(named.values()))[1].run.name
+    directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
+    planned = tuple(
+        MethodPlan(
+            name,
+            changes,
+            _runs(raw, changes, chosen, directory),
+            _trials(raw, changes, experiment, grid, directory) if grid else (),
+        )
+        for name, (changes, experiment) in named.items()
+    )
+    for key in grid:
+        if not any(key in trial.values for method in planned for trial in method.trials):
+            raise ConfigError(f"tune: no method has the key {key}; `ecgr list` shows the parameters")
+    return Plan(raw, planned, chosen, directory, tuple(grid))
+
+
+def planned_records(directory: Path) -> tuple[str, list[tuple[str, RunRecord]]] | None:
+    """The baseline of the plan that is kept in ``directory``, and each of its runs with its method; None without one.
+
+    A run that was not begun is left out.
+    """
+    path = directory / FILE
+    if not path.is_file():
+        return None
+    try:
+        content: dict[str, Any] = json.loads(path.read_bytes())
+        named = [(str(own["name"]), directory / str(run)) for own in content["methods"] for run in own["runs"]]
+        baseline = str(content["baseline"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: not the plan of a comparison ({error}); `ecgr compare` writes it") from None
+    return baseline, [(method, RunRecord.open(run)) for method, run in named if RunRecord.is_run(run)]
+
+
+def seed_list(seeds: int | str | Iterable[int]) -> list[int]:
+    """The seeds meant by a number of them, by text, or by the seeds themselves.
+
+    >>> seed_list(3), seed_list("3"), seed_list("0,1,42"), seed_list("3-5"), seed_list([7])
+    ([0, 1, 2], [0, 1, 2], [0, 1, 42], [3, 4, 5], [7])
+    """
+    found: Iterable[Any] = ()
+    if _is_whole(seeds):
+        found = range(int(seeds))
+    elif isinstance(seeds, str):
+        found = _seeds_in(seeds.strip())
+    elif isinstance(seeds, Iterable):
+        found = (int(seed) if _is_whole(seed) else -1 for seed in seeds)
+    chosen = list(islice(found, MOST_SEEDS + 1))
+    if len(chosen) > MOST_SEEDS:
+        raise ConfigError(f"seeds: {shown(seeds)} are too many; give at most {MOST_SEEDS:,}")
+    if not chosen or min(chosen) < 0 or len(set(chosen)) < len(chosen):
+        raise ConfigError(
+            f"seeds: expected how many (10 means 0 to 9), which (0,1,42), or a range (3-7), got {shown(seeds)}"
+        )
+    return chosen
+
+
+def grid_of(tune: Any) -> Grid:
+    """Values to choose from, each once.
+
+    >>> grid_of({"optimizer.lr": (0.1, 0.3, 0.1)})
+    {'optimizer.lr': [0.1, 0.3]}
+    """
+    if not isinstance(tune, Mapping):
+        raise ConfigError(f"tune: expected lists by key, as in {{'optimizer.lr': [0.01, 0.03]}}, got {shown(tune)}")
+    grid: dict[str, list[Any]] = {}
+    for key, values in tune.items():
+        if isinstance(values, str) or not isinstance(values, Iterable):
+            raise ConfigError(f"tune: {key}: expected a list of values, got {shown(values)}")
+        chosen = grid.setdefault(key, [])
+        for value in values:
+            chosen += [value] if value not in chosen else []
+    return grid
+
+
+def _named(raw: Raw, given: Sequence[Any]) -> dict[str, tuple[dict[str, Any], Experiment]]:
+    """Methods, as text or objects, by the names that their records have: config keys, and the experiment they make."""
+    methods: dict[str, tuple[dict[str, Any], Experiment]] = {}
+    for each in given:
+        changes = method_settings(each)
+        experiment = Experiment.from_dict(override(raw, changes))
+        methods.setdefault(method_of(experiment).name, (changes, experiment))
+    if len(methods) < 2:
+        raise ConfigError("methods: nothing to compare; give two or more, for example fedavg,fedavg+ecgr,scaffold")
+    return methods
+
+
+def _runs(raw: Raw, changes: Mapping[str, Any], seeds: Sequence[int], directory: Path) -> tuple[Planned, ...]:
+    experiments = [Experiment.from_dict(override(raw, {**changes, "run.seed": seed})) for seed in seeds]
+    return tuple(plan(experiments, directory, RUNS))
+
+
+def _trials(
+    raw: Raw, changes: Mapping[str, Any], experiment: Experiment, grid: Grid, directory: Path
+) -> tuple[Trial, ...]:
+    """Every combination of the grid for one method, trained on a part of the training data and scored on the rest.
+
+    Keys that the method does not have, as a regulator's at the baseline, are not tuned there.
+    """
+    known = {f"{section}.{key}" for section, values in experiment.to_dict().items() for key in values}
+    own = {key: values for key, values in grid.items() if key in known}
+    trials = []
+    for values in product(*own.values()):
+        choice = dict(zip(own, values, strict=True))
+        tried = {**changes, **choice, "data.validation": VALIDATION}
+        experiments = [Experiment.from_dict(override(raw, {**tried, "run.seed": seed})) for seed in TUNING_SEEDS]
+        trials.append(Trial(choice, tuple(plan(experiments, directory, TUNING))))
+    return tuple(trials)
+
+
+def _refuse_grid(grid: Grid, seeds: Sequence[int]) -> None:
+    """A key that is not a method's to choose, or without values; seeds that tuning needs for itself."""
+    for key, values in grid.items():
+        if key == "run.seed" or key.partition(".")[0] in PROBLEM:
+            raise ConfigError(f"tune: {key} is the same for all methods, or they are not paired; leave it out")
+        if key in {f"{part}.name" for part in PARTS}:
+            raise ConfigError(f"tune: {key} names another method; add that to the methods")
+        if not values:
+            raise ConfigError(f"tune: {key} has no values; give some, for example optimizer.lr=0.003,0.01,0.03")
+    if grid and (used := sorted({*seeds} & {*TUNING_SEEDS})):
+        raise ConfigError(f"seeds: {used[0]} is a seed that hyper-parameters are tuned on; compare on others")
+
+
+def _is_whole(value: Any) -> TypeGuard[int]:
+    """Whether it is a whole number, numpy's too, and not a truth value."""
+    return isinstance(value, Integral) and not isinstance(value, bool)
+
+
+def _seeds_in(text: str) -> Sequence[int]:
+    if text.isdecimal():
+        return range(int(text))
+    if span := re.fullmatch(r"(\d+)\s*-\s*(\d+)", text):
+        return range(int(span[1]), int(span[2]) + 1)
+    try:
+        return [int(seed) for seed in text.rstrip(",").split(",")]
+    except ValueError:
+        return []

@@ -1,0 +1,385 @@
+"""The answer as figures for a paper, with matplotlib: PDF and PNG, one and two columns wide, and its table beside them.
+
+By default differences with their intervals, and the curves over rounds. On request also a panel for each value of what
+varies, and which steps were kept. The same records give the same files.
+"""
+
+import math
+import re
+import warnings
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from zlib import crc32
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecgr.analysis.pairs import Pair
+from ecgr.analysis.records import MethodRuns, flat, group_runs, varying_keys
+from ecgr.analysis.verdicts import Comparison
+from ecgr.errors import DataError, EnvironmentFault, missing_extra
+from ecgr.files import write_atomically
+from ecgr.report.page_data import axis_title, binned_array, by_client, colour_numbers, kept_array
+from ecgr.report.table import to_csv, to_latex
+from ecgr.report.words import best_first, visible
+from ecgr.simulation.kept import Kept
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+WIDTHS = {"one-column": 3.35, "two-column": 6.9}
+"""Inches, as in most two-column journals."""
+STYLE: dict[Any, Any] = {
+    "font.size": 8,
+    "axes.titlesize": 8,
+    "axes.labelsize": 8,
+    "legend.fontsize": 7,
+    "xtick.labelsize": 7,
+    "ytick.labelsize": 7,
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.linewidth": 0.6,
+    "lines.linewidth": 1.2,
+    "legend.frameon": False,
+    "grid.linewidth": 0.4,
+    "grid.color": "0.85",
+    "figure.dpi": 100,
+    "savefig.dpi": 300,
+    "pdf.fonttype": 42,  # text stays text
+    "text.usetex": False,
+    "text.parse_math": False,  # a name with dollar signs is a name
+}
+COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#b8a000", "#4d4d4d")
+"""Okabe and Ito's, the baseline's first; told apart with any colour vision."""
+DASHES = ("--", "-", "-", ":", "-.", (0, (6, 1)))
+TONES = {"better": "#00694d", "worse": "#a03c00", "equivalent": "#005a8d", "not trained yet": "#7b3a86"}
+"""The page's colours of verdicts; the others are grey."""
+GREY = "0.35"
+KEPT, DAMPED = "#0072b2", "#e7ebee"
+COMPONENTS = ("data.name", "model.name", "algorithm.name", "regulator.name", "partition.name", "federation.rounds")
+"""Keys that make another experiment rather than an ablation of one."""
+LONGEST_NAME, LONGEST_TITLE = 80, 44
+MOST_POINTS = 5_000
+"""More kept steps than this are drawn as cells of which more was kept than on average."""
+
+Drawing = tuple[str, Callable[[float], float], Callable[["Figure"], None]]
+"""A figure's name, its height for a width in inches, and how to draw it."""
+Panel = tuple[str, Sequence[MethodRuns]]
+"""A title and what is drawn under it."""
+
+
+def write_figures(comparison: Comparison, directory: Path, *, everything: bool = False) -> list[Path]:
+    """Write the figures and the table of a comparison into ``directory``; the paths written."""
+    if not any(run.rounds for run in comparison.runs):
+        raise DataError("nothing to draw: no run has finished a round")
+    panels = [(group.setting, group.methods) for group in group_runs(comparison.runs, comparison.baseline)]
+    more = _details(panels, comparison.baseline) if everything else ()
+    written = write_drawings(directory, [*_answers(panels, comparison), *more])
+    for name, text in (("table.csv", to_csv(comparison)), ("table.tex", to_latex(comparison))):
+        written.append(directory / name)
+        write_atomically(written[-1], text.encode())
+    return written
+
+
+def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
+    """Write every drawing in both widths and both forms."""
+    try:
+        import matplotlib as mpl
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("drawing figures", "report") from None
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write {directory}: {error.strerror or error}") from None
+    written = []
+    with mpl.rc_context(STYLE), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
+        for name, height, draw in drawings:
+            for columns, width in WIDTHS.items():
+                figure = Figure(figsize=(width, height(width)), layout="constrained")
+                draw(figure)
+                for form in ("pdf", "png"):
+                    buffer = BytesIO()
+                    metadata = {"CreationDate": None} if form == "pdf" else {"Software": None}
+                    figure.savefig(buffer, format=form, metadata=metadata)
+                    written.append(directory / f"{name}-{columns}.{form}")
+                    write_atomically(written[-1], buffer.getvalue())
+    return written
+
+
+def difference_rows(figure: "Figure", pairs: Sequence[Pair]) -> None:
+    """A row for each pair: each seed as a dot, the mean with its interval, the colour by verdict."""
+    ax = figure.subplots()
+    quantity = pairs[0].metric
+    scale = 100.0 if quantity.is_share else 1.0
+    if margin := pairs[0].margin:
+        ax.axvspan(-scale * margin, scale * margin, color="0.93", linewidth=0, zorder=0)
+    ax.axvline(0, color="0.4", linewidth=0.8)
+    several = len({pair.setting for pair in pairs}) > 1
+    for row, pair in enumerate(pairs):
+        _difference(ax, -row, pair, scale)
+    names = [f"{pair.setting}, {pair.method}" if several and pair.setting else pair.method for pair in pairs]
+    ax.set_yticks([-row for row in range(len(pairs))], [short_title(name) for name in names])
+    ax.set_ylim(0.6 - len(pairs), 0.6)
+    unit = quantity.difference_unit
+    baselines = {pair.baseline for pair in pairs}
+    against = short_title(baselines.pop()) if len(baselines) == 1 else "the baseline"
+    name = quantity.name.replace("_", " ")
+    ax.set_xlabel(f"difference to {against}, " + (f"{unit} of {name}" if unit else name))
+    if not quantity.larger_is_better:
+        ax.invert_xaxis()  # better is to the right
+    ax.grid(axis="x")
+    ax.set_axisbelow(True)
+
+
+def panel_grid(count: int, width: float) -> tuple[int, int]:
+    """Rows and columns of panels that fit a width in inches.
+
+    >>> panel_grid(4, 6.9), panel_grid(4, 3.35), panel_grid(1, 6.9)
+    ((1, 4), (2, 2), (1, 1))
+    """
+    columns = min(count, 4 if width > 5 else 2)
+    return math.ceil(count / columns), columns
+
+
+def whole_rounds(ax: "Axes") -> None:
+    """Mark whole rounds only."""
+    from matplotlib.ticker import MaxNLocator
+
+    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+
+
+def curve_panels(figure: "Figure", panels: Sequence[Panel], baseline: str) -> None:
+    """One panel for each group of methods, with one legend."""
+    rows, columns = panel_grid(len(panels), figure.get_figwidth())
+    axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
+    colours = colour_numbers((own.method for _, methods in panels for own in methods), baseline)
+    lines: dict[str, Any] = {}
+    for place, (ax, (title, methods)) in enumerate(zip(axes.flat, panels, strict=False)):
+        for own in methods:
+            line = _curve(ax, own, colours[own.method])
+            if line is not None:
+                lines.setdefault(short_title(own.method), line)
+        whole_rounds(ax)
+        ax.set_title(short_title(title))
+        ax.grid(axis="y", linewidth=0.4, color="0.88")
+        ax.set_axisbelow(True)
+        if place % columns == 0:
+            ax.set_ylabel(axis_title(methods[0].runs[0].summary.metric))
+        if place >= len(panels) - columns:
+            ax.set_xlabel("round")
+            ax.tick_params(labelbottom=True)
+    for ax in axes.flat[len(panels) :]:
+        ax.set_visible(False)
+    figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
+
+
+def short_title(text: str) -> str:
+    """A label on one line, as it may be shown, cut if it is long."""
+    line = " ".join(str(visible(text)).split())
+    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
+
+
+def ablations(methods: Sequence[MethodRuns]) -> dict[str, list[Panel]]:
+    """For each parameter that varies a panel for each of its values, other parameters at their most frequent value."""
+    drawn = [(own, flat(own.runs[0].record.config)) for own in methods if any(run.rounds for run in own.runs)]
+    configs = [config for _, config in drawn]
+    keys = [key for key in varying_keys(configs) if key not in COMPONENTS]
+    usual = {key: Counter(repr(c[key]) for c in configs if key in c).most_common(1)[0][0] for key in keys}
+    found: dict[str, list[Panel]] = {}
+    for key in keys:
+        fixed = [other for other in keys if other != key]
+        near = [(own, c) for own, c in drawn if all(repr(c[other]) == usual[other] for other in fixed if other in c)]
+        values = dict.fromkeys(config[key] for _, config in near if key in config)
+        panels: list[Panel] = [
+            (f"{key} = {value}", [own for own, config in near if config.get(key, value) == value])
+            for value in sorted(values, key=lambda value: (str(type(value)), value))
+        ]
+        if len(panels) > 1:
+            found[key] = panels
+    return found
+
+
+def overview(figure: "Figure", entries: Sequence[Kept]) -> None:
+    """Each kept step as a square at its step, round and client; the colour is its place in the local training."""
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
+
+    points = overview_points(entries)
+    ax = figure.add_subplot(projection="3d")
+    shades = LinearSegmentedColormap.from_list("kept", ["#bcd5e1", "#3f8fbf", "#08305c"])
+    size = max(4.0, min(30.0, 20_000 / max(1, len(points)))) * (figure.get_figwidth() / 6.9) ** 2
+    ax.scatter(
+        *points[:, :3].T,
+        c=points[:, 3],
+        cmap=shades,
+        marker="s",
+        s=size,
+        linewidths=0,
+        depthshade=False,
+        rasterized=True,
+    )
+    ax.set(xlabel="step", ylabel="round", zlabel="client")
+    ax.view_init(elev=24, azim=-55)
+    ax.set_box_aspect((1.15, 1.15, 0.8), zoom=0.86)
+    ax.tick_params(pad=-2)
+    for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
+        axis.set_pane_color((1, 1, 1, 0))
+        axis.set_major_locator(MaxNLocator(6, integer=True))
+
+
+def client_map(figure: "Figure", entries: Sequence[Kept]) -> None:
+    """The map of the client with the most steps: columns are steps, rows are rounds, filled cells were kept."""
+    from matplotlib.colors import LinearSegmentedColormap
+    from matplotlib.ticker import MaxNLocator
+
+    clients = by_client(entries)
+    client = max(clients, key=lambda number: max(entry.steps for entry in clients[number]))
+    own = clients[client]
+    kept = kept_array(own)
+    first, last = own[0].round, own[-1].round
+    rows = np.full((last - first + 1, kept.shape[1]), np.nan)  # white where the client did not take part
+    rows[[entry.round - first for entry in own]] = kept
+    ax = figure.subplots()
+    ax.imshow(
+        rows,
+        aspect="auto",
+        origin="lower",
+        interpolation="nearest",
+        cmap=LinearSegmentedColormap.from_list("kept", [DAMPED, KEPT]),
+        vmin=0,
+        vmax=1,
+        extent=(0.5, rows.shape[1] + 0.5, first - 0.5, last + 0.5),
+    )
+    ax.set(xlabel="step", ylabel="round", title=f"client {client}")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(8, integer=True))
+
+
+def overview_points(entries: Sequence[Kept]) -> NDArray[np.float64]:
+    """Rows of step (from 1), round, client and colour: the position of the step, or the share kept of a cell."""
+    clients = by_client(entries)
+    if sum(len(entry.kept) for entry in entries) <= MOST_POINTS:
+        return np.array(
+            [
+                (step + 1, entry.round, client, (step + 0.5) / entry.steps)
+                for client, own in clients.items()
+                for entry in own
+                for step in entry.kept
+            ],
+            dtype=np.float64,
+        ).reshape(-1, 4)
+    side = max(4, int((2 * MOST_POINTS / len(clients)) ** 0.5))
+    cells = []
+    for client, own in clients.items():
+        array = kept_array(own)
+        shares = binned_array(array, side)
+        for row, column in zip(*np.nonzero(shares > np.nanmean(array)), strict=True):
+            step = 1 + (column + 0.5) * array.shape[1] / shares.shape[1] - 0.5
+            cells.append((step, own[row * len(own) // len(shares)].round, client, shares[row, column]))
+    return np.array(cells, dtype=np.float64).reshape(-1, 4)
+
+
+def draw_partition(counts: NDArray[np.int64], classes: Sequence[str], path: Path, title: str) -> None:
+    """Write a heat map of samples by client and class, with each client's total beside it."""
+    try:
+        from matplotlib.backends.backend_agg import FigureCanvasAgg
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise missing_extra("a picture of a partition", "report") from None
+    clients, width = counts.shape
+    size = max(6, 3.5 + 0.45 * min(width, 30)), max(2.8, 1.2 + 0.3 * min(clients, 60))
+    figure = Figure(figsize=size, dpi=150, layout="constrained")
+    FigureCanvasAgg(figure)
+    grid, bars = figure.subplots(1, 2, width_ratios=(4, 1), sharey=True)
+    drawn = np.ma.masked_equal(counts, 0)
+    image = grid.imshow(drawn, aspect="auto", cmap="viridis_r", interpolation="nearest")
+    figure.colorbar(image, ax=[grid, bars], label="samples of the class")
+    grid.set(xlabel="class", ylabel="client", title=title)
+    if width <= 30:
+        grid.set_xticks(range(width), classes, rotation=0 if all(len(c) < 3 for c in classes) else 60)
+    if clients <= 60:
+        grid.set_yticks(range(clients))
+    bars.barh(range(clients), counts.sum(axis=1), color="#4477aa")
+    bars.set(xlabel="samples a client")
+    bars.tick_params(labelleft=False)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path)
+    except (OSError, ValueError) as error:
+        raise EnvironmentFault(f"cannot write {path}: {error}") from None
+
+
+def _answers(panels: Sequence[Panel], comparison: Comparison) -> Iterator[Drawing]:
+    """What most readers need."""
+    pairs = [pair for pair in best_first(comparison.pairs) if pair.primary.mean is not None]
+    for name in dict.fromkeys(pair.metric.name for pair in pairs):
+        own = [pair for pair in pairs if pair.metric.name == name]
+        title = "differences" if len(own) == len(pairs) else f"differences-{_slug(name)}"
+        yield title, partial(_rows_height, rows=len(own)), partial(difference_rows, pairs=own)
+    shown = [panel for panel in panels if any(run.rounds for own in panel[1] for run in own.runs)]
+    yield "curves", _height(shown), partial(curve_panels, panels=shown, baseline=comparison.baseline)
+
+
+def _rows_height(width: float, rows: int) -> float:
+    return 0.75 + 0.3 * rows
+
+
+def _height(panels: Sequence[Any]) -> Callable[[float], float]:
+    return lambda width: 0.35 + 1.55 * panel_grid(len(panels), width)[0]
+
+
+def _details(panels: Sequence[Panel], baseline: str) -> Iterator[Drawing]:
+    """A panel for each value of what varies, and which steps were kept."""
+    methods = [own for _, methods in panels for own in methods]
+    for key, values in ablations(methods).items():
+        yield f"ablation-{_slug(key)}", _height(values), partial(curve_panels, panels=values, baseline=baseline)
+    for own in methods:
+        entries = next((found for run in own.counted if (found := run.record.kept())), None)
+        if entries:
+            name = _slug(own.label)
+            yield f"kept-overview-{name}", lambda width: 0.8 * width, partial(overview, entries=entries)
+            yield f"kept-client-{name}", lambda width: 0.62 * width, partial(client_map, entries=entries)
+
+
+def _slug(text: str) -> str:
+    """A file name from a label; a long one is cut and ends with a hash, so that no two labels share a name.
+
+    >>> _slug("data.name=digits, fedavg, ecgr(beta=0.2)"), _slug(100 * "x")[-12:]
+    ('data.name-digits-fedavg-ecgr-beta-0.2', 'xxx-5e0e5d8f')
+    """
+    name = re.sub(r"[^A-Za-z0-9._]+", "-", text).strip("-.") or "run"
+    mark = crc32(text.encode(errors="backslashreplace"))
+    return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{mark:08x}"
+
+
+def _difference(ax: "Axes", row: float, pair: Pair, scale: float) -> None:
+    found, colour = pair.primary, TONES.get(pair.verdict, GREY)
+    seeds = [scale * value for value in found.differences if value is not None]
+    ax.plot(seeds, [row + 0.16] * len(seeds), "o", markersize=2.5, color=colour, alpha=0.45, markeredgewidth=0)
+    if found.interval is not None:
+        ax.plot([scale * end for end in found.interval], [row - 0.1] * 2, color=colour, linewidth=1.6)
+    ax.plot([scale * (found.mean or 0.0)], [row - 0.1], "D", markersize=4, color=colour)
+
+
+def _curve(ax: "Axes", own: MethodRuns, number: int) -> Any:
+    """The mean of a method's runs, and behind it each of them; None if there is nothing to draw."""
+    runs = [run for run in own.counted if run.rounds]
+    if not runs:
+        return None
+    length = min(len(run.rounds) for run in runs)
+    rounds = [row["round"] for row in runs[0].rounds[:length]]
+    scale = 100.0 if runs[0].summary.metric.is_share else 1.0
+    values = scale * np.array([run.summary.values[:length] for run in runs], dtype=np.float64)
+    colour = COLOURS[number if number < len(COLOURS) else 1 + (number - 1) % (len(COLOURS) - 1)]
+    marker = "o" if length == 1 else None
+    if len(runs) > 1:
+        ax.plot(rounds, values.T, color=colour, alpha=0.3, linewidth=0.4, marker=marker)
+    dash = DASHES[number % len(DASHES)]
+    return ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=dash, marker=marker)[0]

@@ -1,1 +1,0 @@
-"""The report's figures for a paper."""

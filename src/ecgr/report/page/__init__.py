@@ -1,1 +1,0 @@
-"""The report page: one self-contained HTML file."""

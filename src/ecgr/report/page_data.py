@@ -1,0 +1,209 @@
+"""Everything that a page draws, as one JSON-able dict; pure, from runs and their comparison.
+
+Numbers are shortened to five digits, except that which steps were kept is exact. Its map has a row for each round in
+which a client took part and a column for each step. Exact maps are packed bits; where those would be large, cells of a
+binned map hold the share of their steps that was kept, as a byte: 0 to 250, or 255 where there is none.
+"""
+
+import base64
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ecgr.analysis.quantities import Quantity
+from ecgr.analysis.records import Group, Run
+from ecgr.simulation.kept import Kept
+
+MOST_FEDERATIONS = 20
+BUDGET = 500_000
+"""Bytes, before base64, for the maps of all runs together."""
+SIDE = 100
+"""Most rows and columns of a binned map; fewer if many maps share the budget."""
+LEAST_SIDE = 24
+"""Rather than draw maps coarser than this, the last runs are left out."""
+LEVELS, ABSENT = 250, 255
+
+Entries = Sequence[Kept]
+
+
+def page_data(groups: Sequence[Group], baseline: str) -> dict[str, Any]:
+    """What the page's scripts read."""
+    colours = colour_numbers((own.method for group in groups for own in group.methods), baseline)
+    kept = {id(run): run.record.kept() for group in groups for own in group.methods for run in own.runs}
+    return {
+        "groups": [_group(group, colours) for group in groups],
+        "steps": _steps(groups, kept),
+        "federations": _federations(groups),
+    }
+
+
+def colour_numbers(methods: Iterable[str], baseline: str) -> dict[str, int]:
+    """Zero for the baseline, one and up for the others in the order in which they come."""
+    others = dict.fromkeys(method for method in methods if method != baseline)
+    return {baseline: 0, **{method: number for number, method in enumerate(others, start=1)}}
+
+
+def axis_title(quantity: Quantity) -> str:
+    """The primary metric as an axis names it.
+
+    >>> axis_title(Quantity("balanced_accuracy", "share")), axis_title(Quantity("mae", "years", larger_is_better=False))
+    ('test balanced accuracy, %', 'test mae, years')
+    """
+    unit = "%" if quantity.is_share else quantity.unit
+    return ", ".join(part for part in (f"test {quantity.name.replace('_', ' ')}", unit) if part)
+
+
+def _group(group: Group, colours: Mapping[str, int]) -> dict[str, Any]:
+    quantity = group.methods[0].runs[0].summary.metric
+    return {
+        "label": group.setting,
+        "metric": axis_title(quantity),
+        "digits": ".1f" if quantity.is_share else ".4~g",
+        "methods": [
+            {"label": own.method, "colour": colours[own.method], "runs": [_curves(run, quantity) for run in own.runs]}
+            for own in group.methods
+        ],
+    }
+
+
+def _curves(run: Run, quantity: Quantity) -> dict[str, Any]:
+    return {
+        "name": run.name,
+        "seed": run.summary.seed,
+        "state": run.state,
+        "rounds": [row["round"] for row in run.rounds],
+        "metric": [
+            _short(100 * value if quantity.is_share and value is not None else value) for value in run.summary.values
+        ],
+        "loss": [_short(row.get("loss")) for row in run.rounds],
+    }
+
+
+def _steps(groups: Sequence[Group], kept: Mapping[int, list[Kept]]) -> list[dict[str, Any]]:
+    """The maps of every run that kept steps: first one run of every method, then the others."""
+    found = [
+        (place, number, run)
+        for number, group in enumerate(groups)
+        for own in group.methods
+        for place, run in enumerate(run for run in own.runs if kept[id(run)])
+    ]
+    runs = [(number, run) for _, number, run in sorted(found, key=lambda entry: entry[:2])]
+    maps = step_maps({str(index): kept[id(run)] for index, (_, run) in enumerate(runs)})
+    return [
+        {"name": run.name, "group": number, "label": _choice(groups[number], run), "clients": maps[str(index)]}
+        for index, (number, run) in enumerate(runs)
+        if str(index) in maps
+    ]
+
+
+def _choice(group: Group, run: Run) -> str:
+    return ", ".join(part for part in (group.setting, run.summary.method, f"seed {run.summary.seed}") if part)
+
+
+def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
+    """Each partition of the data, once, named by the seeds and settings that share it."""
+    found: dict[str, tuple[dict[str, Any], dict[str, None]]] = {}
+    for group in groups:
+        for own in group.methods:
+            for run in own.runs:
+                counts, classes = run.record.manifest.get("partition"), run.record.manifest.get("classes", [])
+                if counts and any(map(sum, counts)):
+                    federation = {"classes": [str(name) for name in classes], "counts": counts}
+                    label = ", ".join(part for part in (f"seed {run.summary.seed}", run.summary.setting) if part)
+                    found.setdefault(repr(federation), (federation, {}))[1][label] = None
+    return [
+        {"label": "; ".join(labels), **federation} for federation, labels in list(found.values())[:MOST_FEDERATIONS]
+    ]
+
+
+def _short(value: Any) -> float | None:
+    """Five digits, or None for what is not a finite number."""
+    return float(f"{value:.5g}") if isinstance(value, (int, float)) and math.isfinite(value) else None
+
+
+def step_maps(runs: Mapping[str, Entries], budget: int = BUDGET) -> dict[str, list[dict[str, Any]]]:
+    """For each run the maps of its clients; exact if all of them fit the budget, else binned.
+
+    >>> maps = step_maps({"a": [Kept(round=1, client=0, steps=4, kept=(3, 2))]})
+    >>> maps["a"][0]["kind"], base64.b64decode(maps["a"][0]["data"])
+    ('bits', b'0')
+    """
+    clients = {name: by_client(entries) for name, entries in runs.items() if entries}
+    if sum(_exact_bytes(own) for each in clients.values() for own in each.values()) <= budget:
+        return {name: [_exact_map(client, own) for client, own in each.items()] for name, each in clients.items()}
+    while len(clients) > 1 and _side(clients, budget) < LEAST_SIDE:
+        clients.popitem()
+    side = max(1, min(SIDE, _side(clients, budget)))
+    return {name: [_binned_map(client, own, side) for client, own in each.items()] for name, each in clients.items()}
+
+
+def kept_array(entries: Entries) -> NDArray[np.float64]:
+    """One client's map, rows by round and columns by step: 1 kept, 0 not kept, NaN where there was no step."""
+    width = max((entry.steps for entry in entries), default=0)
+    array = np.full((len(entries), width), np.nan)
+    for row, entry in zip(array, entries, strict=True):
+        row[: entry.steps] = 0.0
+        row[list(entry.kept)] = 1.0
+    return array
+
+
+def binned_array(array: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    """Shares kept in at most ``side`` by ``side`` cells; NaN where a cell holds no step.
+
+    >>> binned_array(np.array([[0.0, 1.0, 1.0, 1.0]]), side=2)
+    array([[0.5, 1. ]])
+    """
+    rows, columns = (min(size, side) for size in array.shape)
+    row, column = (np.arange(size) * bins // size for size, bins in zip(array.shape, (rows, columns), strict=True))
+    cell = (row[:, None] * columns + column[None, :])[there := ~np.isnan(array)]
+    total = np.bincount(cell, minlength=rows * columns).astype(np.float64)
+    kept = np.bincount(cell, weights=array[there], minlength=rows * columns)
+    shares = np.full(rows * columns, np.nan)
+    np.divide(kept, total, out=shares, where=total > 0)
+    return shares.reshape(rows, columns)
+
+
+def _exact_map(client: int, entries: Entries) -> dict[str, Any]:
+    bits = np.nan_to_num(kept_array(entries)).astype(bool)
+    return {
+        "client": client,
+        "kind": "bits",
+        "steps": [entry.steps for entry in entries],
+        "rounds": [entry.round for entry in entries],
+        "columns": bits.shape[1],
+        "data": base64.b64encode(np.packbits(bits).tobytes()).decode(),
+    }
+
+
+def _binned_map(client: int, entries: Entries, side: int) -> dict[str, Any]:
+    array = kept_array(entries)
+    shares = binned_array(array, side)
+    levels = np.where(np.isnan(shares), ABSENT, np.rint(np.nan_to_num(shares) * LEVELS)).astype(np.uint8)
+    starts = [-(-row * len(entries) // len(shares)) for row in range(len(shares))]
+    return {
+        "client": client,
+        "kind": "shares",
+        "steps": array.shape[1],
+        "rounds": [entries[start].round for start in starts],
+        "columns": shares.shape[1],
+        "data": base64.b64encode(levels.tobytes()).decode(),
+    }
+
+
+def by_client(entries: Entries) -> dict[int, list[Kept]]:
+    """Each client's entries by round."""
+    clients: dict[int, list[Kept]] = {}
+    for entry in sorted(entries):
+        clients.setdefault(entry.client, []).append(entry)
+    return dict(sorted(clients.items()))
+
+
+def _exact_bytes(entries: Entries) -> int:
+    return -(-len(entries) * max(entry.steps for entry in entries) // 8)
+
+
+def _side(clients: Mapping[str, Mapping[int, Entries]], budget: int) -> int:
+    return math.isqrt(budget // sum(map(len, clients.values())))

@@ -1,0 +1,369 @@
+"""Everything that a page says in words and tables: the answer, warnings, what was run, with what, and what it cost.
+
+Pure and plain: strings and lists for a template that escapes them. No name is trusted. Clocks of different runs are
+never compared: they measure what else a machine was doing.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from ecgr.analysis.records import Group, MethodRuns, Run, flat, varying_keys
+from ecgr.analysis.summaries import METRICS, PRIMARY, last5
+from ecgr.analysis.verdicts import Comparison
+from ecgr.files import to_toml
+from ecgr.report.cards import cards
+from ecgr.report.table import Cell, Table, other_readings, results_table, table
+from ecgr.report.words import answer, count
+
+NAMED = 6
+"""Runs named in a warning before the rest are only counted."""
+UNFINISHED = {
+    "still going": "not counted",
+    "interrupted": "not counted",
+    "diverged": "and counted as ones without an end",
+}
+"""What becomes of runs that are not finished."""
+MOST_REJECTED = 200
+"""Lines of rejected updates that are listed; the rest are counted."""
+COST = ("method", "bytes up#", "bytes down#", "upload of a run#", "memory for steps#", "share of the clients' time#")
+
+
+def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
+    """What the template prints."""
+    runs = comparison.runs
+    compared = any(pair.primary.mean is not None or pair.verdict == "diverged" for pair in comparison.pairs)
+    return {
+        "heading": "Did it help?" if compared else "What was run",
+        "names": join_values(run.record.manifest.get("name") for run in runs),
+        "facts": _facts(runs),
+        "lead": answer(comparison) if compared and len(comparison.pairs) > 1 else "",
+        "answers": cards(comparison),
+        "instead": [] if compared else _instead(groups, comparison.baseline),
+        "warnings": warnings(runs),
+        "comparison": results_table(comparison) if comparison.pairs else None,
+        "others": other_readings(comparison),
+        "curves": any(run.rounds for run in runs),
+        "groups": [
+            {"label": group.setting or "All methods", "metric": _metric_ends(group), "loss": _loss_ends(group)}
+            for group in groups
+        ],
+        "cost": cost_table(groups),
+        "differing": varying_settings(runs),
+        "configs": config_texts(groups),
+        "runs": run_table(runs),
+        "hashes": data_hashes(runs),
+        "made_with": made_with(runs),
+        "notes": notes(runs),
+        "rejected": rejections(runs),
+    }
+
+
+def warnings(runs: Sequence[Run]) -> list[str]:
+    """What a reader should know before reading on."""
+    lines = []
+    sets = dict.fromkeys(str(run.record.config.get("data", {}).get("name")) for run in runs)
+    if len(sets) > 1:
+        lines.append(
+            f"These runs are of different data sets ({', '.join(sets)}). They are grouped by setting, and nothing is"
+            " compared across groups."
+        )
+    if differ := _differing_files(runs):
+        lines.append(f"The files of {', '.join(differ)} are not the same in all runs: their contents differ.")
+    versions = dict.fromkeys(str(run.record.manifest.get("versions", {}).get("ecgr")) for run in runs)
+    if len(versions) > 1:
+        lines.append(f"The runs were made by different versions of ecgr ({', '.join(versions)}).")
+    for state, meaning in UNFINISHED.items():
+        found = [f"{run.name}, {len(run.rounds)} of {run.planned} rounds" for run in runs if run.state == state]
+        if found:
+            more = f"; and {len(found) - NAMED} more" if len(found) > NAMED else ""
+            are = "run is" if len(found) == 1 else "runs are"
+            lines.append(
+                f"{len(found)} {are} {state} ({'; '.join(found[:NAMED])}{more}). Drawn in the curves, {meaning}."
+            )
+    return lines
+
+
+def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
+    """What can be said without a pair: how each method ended, and what is missing for an answer."""
+    lines = [line for group in groups for own in group.methods for line in _endings(own)]
+    methods = [own for group in groups for own in group.methods]
+    if not any(run.state == "finished" for own in methods for run in own.runs):
+        return [*lines, "No run is finished, so nothing is compared yet."]
+    others = any(own.method != baseline for own in methods)
+    missing = f"finished baseline ({baseline})" if others else "method besides the baseline"
+    return [
+        *lines,
+        f"There is no {missing} to compare with, so this page cannot say whether it helped;"
+        " `ecgr compare` makes paired runs.",
+    ]
+
+
+def _endings(own: MethodRuns) -> Iterable[str]:
+    runs = [run for run in own.counted if run.rounds]
+    ends = [end for run in runs if (end := last5(run.summary)) is not None]
+    if not ends:
+        yield f"{own.label}: no round yet." if not runs else f"{own.label}: no finite number at the end."
+        return
+    quantity, rounds = runs[0].summary.metric, max(len(run.rounds) for run in runs)
+    seeds = f"seed{'s' if len(runs) > 1 else ''} {', '.join(str(run.summary.seed) for run in runs)}"
+    spread = f" ({quantity.number(min(ends))} to {quantity.number(max(ends))})" if len(ends) > 1 else ""
+    verb = "ended" if runs[0].state == "finished" else "stands"
+    yield (
+        f"{own.label}: {verb} at {quantity.level(sum(ends) / len(ends))}{spread},"
+        f" {METRICS[PRIMARY].describe(quantity, rounds)},"
+        f" after {count(rounds, 'round')}, {seeds}."
+    )
+
+
+def _metric_ends(group: Group) -> str:
+    """An alternative text for a plot: where each method's curve ends."""
+    quantity = group.methods[0].runs[0].summary.metric
+    ends = {
+        own.method: [v for run in own.counted if run.rounds for v in run.summary.values[-1:] if v is not None]
+        for own in group.methods
+    }
+    ended = [f"{name} ends at {quantity.level(sum(values) / len(values))}" for name, values in ends.items() if values]
+    return f"{quantity.name} over rounds, {group.setting}: {', '.join(ended) or 'no round yet'}"
+
+
+def _loss_ends(group: Group) -> str:
+    ends = {
+        own.method: [v for run in own.counted if run.rounds for v in [run.rounds[-1].get("loss")] if v is not None]
+        for own in group.methods
+    }
+    ended = [f"{name} ends at {sum(values) / len(values):.3f}" for name, values in ends.items() if values]
+    return f"loss over rounds, {group.setting}: {', '.join(ended) or 'no round yet'}"
+
+
+def _facts(runs: Sequence[Run]) -> list[str]:
+    configs = [run.record.config for run in runs]
+
+    def values(section: str, key: str) -> str:
+        return join_values(config.get(section, {}).get(key) for config in configs)
+
+    facts = [
+        count(len(runs), "run"),
+        values("data", "name"),
+        f"{clients} clients" if (clients := values("partition", "clients")) else "",
+        f"{values('federation', 'rounds')} rounds",
+        _seeds({run.summary.seed for run in runs}),
+    ]
+    return [fact for fact in facts if fact]
+
+
+def _seeds(seeds: set[int]) -> str:
+    """Seeds in a row as their ends."""
+    low, high = min(seeds), max(seeds)
+    if len(seeds) > 2 and high - low + 1 == len(seeds):
+        return f"seeds {low} to {high}"
+    return f"{'seeds' if len(seeds) > 1 else 'seed'} {join_values(seeds)}"
+
+
+def _differing_files(runs: Sequence[Run]) -> list[str]:
+    seen: dict[str, set[str]] = {}
+    for run in runs:
+        files: Mapping[str, Any] = run.record.manifest.get("data", {})
+        for name, digest in files.items():
+            seen.setdefault(name, set()).add(str(digest))
+    return [name for name, digests in seen.items() if len(digests) > 1]
+
+
+def varying_settings(runs: Sequence[Run]) -> Table | None:
+    """The settings that are not the same in all runs, tuned ones too, and which methods have which value."""
+    configs = [flat(run.record.config) for run in runs]
+    rows = [[Cell(key), Cell("; ".join(_holders(key, runs, configs)))] for key in varying_keys(configs)]
+    if len(seeds := {run.summary.seed for run in runs}) > 1:
+        rows.append([Cell("run.seed"), Cell(join_values(seeds))])
+    return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
+
+
+def _holders(key: str, runs: Sequence[Run], configs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Each value of a setting with the methods that have it, or the number of runs where a method has several."""
+    methods: dict[str, dict[str, None]] = {}
+    for run, config in zip(runs, configs, strict=True):
+        if key in config:
+            methods.setdefault(str(config[key]), {})[run.summary.method] = None
+    named = [name for own in methods.values() for name in own]
+    if len(set(named)) < len(named):
+        return _counted(str(config[key]) for config in configs if key in config)
+    return [f"{value} ({', '.join(own)})" for value, own in methods.items()]
+
+
+def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
+    """The whole config of every method, as TOML reads, with the seeds of its runs."""
+    return [
+        {
+            "label": own.label,
+            "about": f"{count(len(own.runs), 'run')}, seed {join_values(run.summary.seed for run in own.runs)},"
+            f" key {join_values(run.record.key for run in own.runs)}",
+            "text": _toml(own.runs[0].record.config, seeds=[run.summary.seed for run in own.runs]),
+        }
+        for group in groups
+        for own in group.methods
+    ]
+
+
+def run_table(runs: Sequence[Run]) -> Table:
+    """One line a run: what it is and how far it got."""
+    several = any(run.summary.setting for run in runs)
+    names = join_values(run.summary.metric.name.replace("_", " ") for run in runs)
+    columns = ("method", "seed#", "state", "rounds#", f"last {names}#", "made, UTC")
+    return table(
+        "The runs",
+        ["run", *(["setting"] if several else []), *columns],
+        [
+            [
+                Cell(run.name),
+                *([Cell(run.summary.setting)] if several else []),
+                Cell(run.summary.method),
+                Cell(str(run.summary.seed), run.summary.seed),
+                Cell(run.state),
+                Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
+                Cell(run.summary.metric.level(last) if last is not None else "-", last),
+                Cell(str(run.record.manifest.get("created", "-")).replace("T", " ").removesuffix("+00:00")),
+            ]
+            for run in runs
+            for last in [run.summary.values[-1] if run.rounds else None]
+        ],
+    )
+
+
+def data_hashes(runs: Sequence[Run]) -> Table | None:
+    """The SHA-256 of every data file that was read, each once."""
+    files = ((str(name), str(digest)) for run in runs for name, digest in run.record.manifest.get("data", {}).items())
+    rows = [[Cell(name), Cell(digest), Cell(str(times), times)] for (name, digest), times in Counter(files).items()]
+    return table("Data files and their SHA-256", ["file", "sha256", "runs#"], rows) if rows else None
+
+
+def made_with(runs: Sequence[Run]) -> list[str]:
+    """Versions and machines, each combination once with the number of runs."""
+    return _counted(_made_with(run.record.manifest) for run in runs)
+
+
+def notes(runs: Sequence[Run]) -> list[str]:
+    """What the runs noted about their data, each once with the number of runs."""
+    return _counted(str(note) for run in runs for note in run.record.manifest.get("notes", []))
+
+
+def rejections(runs: Sequence[Run]) -> Table | None:
+    """Updates that were not used, and why."""
+    rows = [
+        [
+            Cell(run.name),
+            Cell(str(row["round"]), row["round"]),
+            Cell(str(entry.get("client"))),
+            Cell(str(entry.get("reason"))),
+        ]
+        for run in runs
+        for row in run.rounds
+        for entry in row.get("rejected", [])
+    ]
+    if not rows:
+        return None
+    more = f"; the first {MOST_REJECTED} are listed" if len(rows) > MOST_REJECTED else ""
+    caption = f"Rejected updates: {len(rows)}{more}"
+    return table(caption, ["run", "round#", "client", "reason"], rows[:MOST_REJECTED])
+
+
+def _counted(texts: Iterable[str]) -> list[str]:
+    return [f"{text} ({count(runs, 'run')})" for text, runs in Counter(texts).items()]
+
+
+def _made_with(manifest: Mapping[str, Any]) -> str:
+    machine = manifest.get("machine", {})
+    versions = [f"{name} {number}" for name, number in manifest.get("versions", {}).items()]
+    if "python" in machine:
+        versions.append(f"python {machine['python']}")
+    place = " ".join(str(machine[key]) for key in ("system", "processor") if key in machine)
+    cores = f"{machine['cores']} cores" if machine.get("cores") else ""
+    return ", ".join(part for part in (*versions, place, cores) if part)
+
+
+def _toml(config: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> str:
+    """A config that can be saved and run again; where there are several seeds, the first of them."""
+    others = f"# one run for each of the seeds {join_values(seeds)}\n" if len(seeds) > 1 else ""
+    return others + to_toml(config).rstrip()
+
+
+def cost_table(groups: Sequence[Group]) -> Table | None:
+    """One row a method; columns of which nothing is known are left out, and the table if that leaves none."""
+    rows = [_cost_row(own) for group in groups for own in group.methods]
+    known = [place for place in range(len(COST)) if any(row[place].text != "-" for row in rows)]
+    if len(known) < 2:
+        return None
+    return table(
+        "Medians over rounds and seeds; memory is the most of any client",
+        [COST[place] for place in known],
+        [[row[place] for place in known] for row in rows],
+    )
+
+
+def time_share(own: MethodRuns) -> float | None:
+    """Recording and regulating as a share of what clients took, over the rows that say both."""
+    rows = [
+        row for row in _client_rows(own) if _is_number(row.get("regulation_seconds")) and _is_number(row.get("seconds"))
+    ]
+    whole = sum(row["seconds"] for row in rows)
+    return sum(row["regulation_seconds"] for row in rows) / whole if whole else None
+
+
+def _cost_row(own: MethodRuns) -> list[Cell]:
+    up, down = (_numbers(_rounds(own), key) for key in ("bytes_up", "bytes_down"))
+    memory = _numbers(_client_rows(own), "steps_memory")
+    share = time_share(own)
+    values = (
+        median(up) if up else None,
+        median(down) if down else None,
+        sum(up) / len(own.counted) if up else None,
+        max(memory) if memory else None,
+    )
+    return [
+        Cell(own.label),
+        *(Cell(bytes_text(value), value) for value in values),
+        Cell("-" if share is None else f"{100 * share:.1f} %", share),
+    ]
+
+
+def _rounds(own: MethodRuns) -> Iterable[dict[str, Any]]:
+    return (row for run in own.counted for row in run.rounds)
+
+
+def _client_rows(own: MethodRuns) -> list[dict[str, Any]]:
+    return [client for row in _rounds(own) for client in row.get("clients", [])]
+
+
+def _numbers(rows: Iterable[dict[str, Any]], key: str) -> list[float]:
+    return [float(row[key]) for row in rows if _is_number(row.get(key))]
+
+
+def join_values(values: Iterable[Any]) -> str:
+    """Different values in a row, numbers in order.
+
+    >>> join_values([2, 0, 2, 1]), join_values(["digits", None])
+    ('0, 1, 2', 'digits')
+    """
+    found = [value for value in dict.fromkeys(values) if value is not None and value != ""]
+    if all(isinstance(value, (int, float)) for value in found):
+        found.sort()
+    return ", ".join(map(str, found))
+
+
+def bytes_text(value: float | None) -> str:
+    """Bytes for people.
+
+    >>> bytes_text(2_468_240), bytes_text(512)
+    ('2.47 MB', '512 B')
+    """
+    if value is None:
+        return "-"
+    for unit, size in (("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= size:
+            return f"{value / size:.3g} {unit}"
+    return f"{value:.0f} B"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -1,0 +1,95 @@
+// The primary metric and the loss: for each method the mean of its finished runs, and behind it each run as a thin line.
+const smoothing = document.getElementById('smoothing');
+
+function smooth(values, width) {
+  return values.map((value, at) => {
+    const near = values.slice(Math.max(0, at - width + 1), at + 1).filter((v) => v !== null);
+    return value === null || !near.length ? null : near.reduce((sum, v) => sum + v, 0) / near.length;
+  });
+}
+
+function overSeeds(runs, name, width) {
+  const byRound = new Map();
+  for (const run of runs) {
+    smooth(run[name], width).forEach((value, at) => {
+      if (value === null) return;
+      if (!byRound.has(run.rounds[at])) byRound.set(run.rounds[at], []);
+      byRound.get(run.rounds[at]).push(value);
+    });
+  }
+  const rounds = [...byRound.keys()].sort((a, b) => a - b);
+  const pick = (how) => rounds.map((round) => how(byRound.get(round)));
+  return {
+    rounds,
+    mean: pick((values) => values.reduce((sum, v) => sum + v, 0) / values.length),
+    low: pick((values) => Math.min(...values)),
+    high: pick((values) => Math.max(...values)),
+  };
+}
+
+function curveTraces(theme, group, name, digits) {
+  const width = Number(smoothing.value);
+  const lines = (rounds) => (rounds.length > 1 ? 'lines' : 'markers');
+  const behind = [];
+  const means = [];
+  for (const method of group.methods) {
+    const colour = methodColour(theme, method.colour);
+    const own = { legendgroup: `method ${method.label}` };
+    const finished = method.runs.filter((run) => run.state === 'finished' && run.rounds.length);
+    if (finished.length > 1) {
+      for (const run of finished) {
+        behind.push({
+          x: run.rounds, y: smooth(run[name], width), type: 'scatter', mode: lines(run.rounds), name: `seed ${run.seed}`, ...own, showlegend: false, hoverinfo: 'skip',
+          line: { color: faint(colour, 0.35), width: 0.8 }, marker: { color: faint(colour, 0.35), size: 4 },
+        });
+      }
+    }
+    const curve = overSeeds(finished, name, width);
+    const seeds = finished.length === 1 ? `seed ${finished[0].seed}` : `${finished.length} seeds`;
+    if (finished.length) {
+      means.push({
+        x: curve.rounds, y: curve.mean, type: 'scatter', mode: lines(curve.rounds),
+        name: plain(`${method.label}, ${seeds}`), ...own, line: { color: colour, width: 2.5, dash: methodDash(method.colour) }, marker: { color: colour },
+        customdata: curve.rounds.map((_, at) => [curve.low[at], curve.high[at]]),
+        hovertemplate: `%{y:${digits}} (%{customdata[0]:${digits}} to %{customdata[1]:${digits}})`,
+      });
+    }
+    for (const run of method.runs.filter((run) => run.state !== 'finished' && run.rounds.length)) {
+      means.push({
+        x: run.rounds, y: smooth(run[name], width), type: 'scatter', mode: lines(run.rounds),
+        name: plain(`${method.label}, seed ${run.seed}, ${run.state}`), legendgroup: `run ${run.name}`,
+        line: { color: colour, width: 1.25, dash: 'dot' }, marker: { color: colour }, hovertemplate: `%{y:${digits}}`,
+      });
+    }
+  }
+  return [...behind, ...means];
+}
+
+function curvePlot(group, name, title, digits) {
+  const rounds = group.methods.flatMap((method) => method.runs.flatMap((run) => run.rounds));
+  return (theme, element) => {
+    // a legend of many names takes lines of its own
+    const lines = Math.ceil(group.methods.length / (narrow.matches ? 1 : 2)) - 1;
+    element.style.height = `${(narrow.matches ? 18 : 21) + 1.4 * Math.min(8, lines)}rem`;
+    return {
+      traces: curveTraces(theme, group, name, digits),
+      layout: layout(theme, {
+        hovermode: 'x unified', showlegend: true,
+        xaxis: roundAxis(theme, rounds), yaxis: axis(theme, plain(title), { rangemode: 'normal' }),
+      }),
+    };
+  };
+}
+
+data.groups.forEach((group, number) => {
+  register(`plot-metric-${number}`, curvePlot(group, 'metric', group.metric, group.digits));
+  register(`plot-loss-${number}`, curvePlot(group, 'loss', 'test loss', '.4f'));
+});
+
+if (smoothing) {
+  smoothing.addEventListener('input', () => {
+    const width = Number(smoothing.value);
+    document.getElementById('smoothing-text').textContent = width > 1 ? `each point is the mean of up to ${width} rounds` : 'off';
+    for (const id of plots.keys()) if (/^plot-(metric|loss)-/.test(id)) show(id);
+  });
+}

@@ -1,0 +1,144 @@
+"""From records to summaries: metrics, methods and settings; summaries as a file."""
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ecgr.analysis.quantities import ACCURACY, Quantity
+from ecgr.analysis.records import group_runs, quantity_of, read_runs, value_of
+from ecgr.analysis.summaries import RunSummary, read_summaries, summaries_json
+from ecgr.analysis.verdicts import compare
+from ecgr.errors import DataError
+from ecgr.runs.record import RunRecord
+from support.runs import write_run
+
+
+def edit(record: RunRecord, manifest: Mapping[str, Any], metric: str | None = None) -> RunRecord:
+    """A record with more in its ``run.json``, and its accuracy renamed to another metric."""
+    path = record.directory / "run.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **manifest}))
+    if metric is not None:
+        rounds = record.directory / "rounds.jsonl"
+        rows = [json.loads(line) for line in rounds.read_text().splitlines()]
+        written = [{**row, "metrics": {metric: 10 * row.pop("accuracy"), "other": 1.0}} for row in rows]
+        rounds.write_text("".join(json.dumps(row) + "\n" for row in written))
+    return RunRecord.open(record.directory)
+
+
+class TestMetric:
+    def test_the_first_metric_decides_with_its_unit_and_direction(self, tmp_path: Path) -> None:
+        described = {"name": "mae", "unit": "", "larger_is_better": False}
+        record = edit(write_run(tmp_path / "a"), {"metrics": [described, {"name": "other"}]}, "mae")
+        (summary,) = (run.summary for run in read_runs([record]))
+        assert summary.metric == Quantity("mae", "", larger_is_better=False)
+        assert summary.chance is None
+        assert summary.values == pytest.approx([row["metrics"]["mae"] for row in record.rounds])
+
+    def test_a_record_that_describes_none_is_of_accuracy(self, tmp_path: Path) -> None:
+        (summary,) = (run.summary for run in read_runs([write_run(tmp_path / "a")]))
+        assert summary.metric == ACCURACY
+        assert quantity_of({}) == ACCURACY
+        assert summary.chance is not None
+
+    def test_what_is_not_finite_is_not_a_value(self) -> None:
+        row = {"metrics": {"mae": None}, "mae": 3.0}
+        assert value_of(row, "mae") is None
+        assert value_of({"metrics": {"mae": float("inf")}}, "mae") is None
+
+
+class TestMethods:
+    def test_a_run_goes_by_the_name_that_its_record_has(self, tmp_path: Path) -> None:
+        (run,) = read_runs([write_run(tmp_path / "a", method="scaffold(damping=0.5)/lookahead+ecgr")])
+        assert run.summary.method == "scaffold(damping=0.5)/lookahead+ecgr"
+
+    def test_a_plan_names_them_otherwise_and_knows_one_setting(self, tmp_path: Path) -> None:
+        records = [
+            write_run(tmp_path / regulator, regulator=regulator, config={"optimizer": {"lr": lr}})
+            for regulator, lr in (("none", 0.01), ("ecgr", 0.1))
+        ]
+        assert {run.summary.setting for run in read_runs(records)} == {"optimizer.lr=0.01", "optimizer.lr=0.1"}
+        runs = read_runs(records, ["fedavg", "tuned"])
+        assert [(run.summary.setting, run.summary.method) for run in runs] == [("", "fedavg"), ("", "tuned")]
+        assert compare([run.summary for run in runs]).pairs[0].seeds == (0,)
+
+    def test_a_record_without_a_name_is_refused(self, tmp_path: Path) -> None:
+        record = write_run(tmp_path / "a")
+        path = record.directory / "run.json"
+        path.write_text(json.dumps({k: v for k, v in json.loads(path.read_text()).items() if k != "method"}))
+        with pytest.raises(DataError, match="names no method"):
+            read_runs([RunRecord.open(record.directory)])
+
+    def test_the_baseline_of_a_setting_is_first(self, tmp_path: Path) -> None:
+        records = [
+            write_run(tmp_path / f"{algorithm}-{regulator}", algorithm=algorithm, regulator=regulator)
+            for algorithm in ("fedavg", "fedacg")
+            for regulator in ("none", "ecgr")
+        ]
+        (group,) = group_runs(read_runs(records), "fedacg")
+        assert [own.method for own in group.methods] == ["fedacg", "fedavg", "fedavg+ecgr", "fedacg+ecgr"]
+
+    def test_a_run_given_twice_is_read_once(self, tmp_path: Path) -> None:
+        record = write_run(tmp_path / "a")
+        assert len(read_runs([record, record])) == 1
+
+
+class TestSettings:
+    def test_a_key_that_only_some_runs_have_sets_them_apart(self, tmp_path: Path) -> None:
+        records = [write_run(tmp_path / "a"), write_run(tmp_path / "b", config={"optimizer": {"momentum": 0.9}})]
+        assert [run.summary.setting for run in read_runs(records)] == ["", "optimizer.momentum=0.9"]
+
+    def test_what_goes_with_the_data_set_is_not_named_beside_it(self, tmp_path: Path) -> None:
+        records = [
+            write_run(tmp_path / f"{data}-{alpha}", data=data, rounds=rounds, config={"partition": {"alpha": alpha}})
+            for data, rounds in (("mnist", 4), ("cifar10", 3))
+            for alpha in (0.01, 1.0)
+        ]
+        assert [run.summary.setting for run in read_runs(records)] == [
+            "data.name=mnist, partition.alpha=0.01",
+            "data.name=mnist, partition.alpha=1.0",
+            "data.name=cifar10, partition.alpha=0.01",
+            "data.name=cifar10, partition.alpha=1.0",
+        ]
+
+
+class TestSummaries:
+    def test_everything_survives_the_file(self, tmp_path: Path) -> None:
+        found = [
+            RunSummary(
+                *("fedavg+ecgr(beta=0.5)", 3, (4.0, None, 2.0), (None, 5.0, None), "alpha=1"),
+                metric=Quantity("mae", "years", larger_is_better=False),
+                step_norms=(1.0, 2.0, None),
+                chance=9.0,
+            ),
+            RunSummary("fedavg", 0, ()),
+        ]
+        path = tmp_path / "summaries.json"
+        path.write_text(summaries_json(found))
+        assert read_summaries(path) == found
+
+    def test_a_comparison_of_the_file_is_the_comparison_of_the_runs(self, tmp_path: Path) -> None:
+        summaries = [
+            RunSummary(method, seed, (0.1, 0.2 + seed / 30 + gain), (None, 0.1 / 3))
+            for method, gain in (("fedavg", 0.0), ("fedavg+ecgr", 0.01))
+            for seed in range(4)
+        ]
+        path = tmp_path / "summaries.json"
+        path.write_text(summaries_json(summaries))
+        assert compare(read_summaries(path)).pairs == compare(summaries).pairs
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            *("", "[1]", "1", '[{"seed": 0}]', '{"a": 1}'),
+            '[{"values": [0.5], "metric": 3, "method": "a", "seed": 0}]',
+            '[{"accuracy": [0.5], "algorithm": "fedavg", "regulator": "ecgr", "seed": 0}]',
+        ],
+    )
+    def test_anything_else_is_refused_with_the_file_named(self, tmp_path: Path, text: str) -> None:
+        path = tmp_path / "summaries.json"
+        path.write_text(text)
+        with pytest.raises(DataError, match=r"summaries\.json: not summaries of runs"):
+            read_summaries(path)

@@ -1,0 +1,133 @@
+"""Figures and table for a paper, and the two commands."""
+
+import csv
+import re
+from pathlib import Path
+
+import pytest
+import typer
+from matplotlib.figure import Figure
+from typer.testing import CliRunner
+
+from ecgr.analysis.records import find_runs, group_runs, read_runs
+from ecgr.cli.reporting import figures_command, report_command
+from ecgr.errors import DataError
+from ecgr.report.figures import ablations, curve_panels
+from ecgr.report.table import latex
+from support.hostile import HOSTILE
+from support.reports import figures_of
+from support.runs import write_comparison_runs, write_run
+
+app = typer.Typer()
+app.command("report")(report_command)
+app.command("figures")(figures_command)
+
+
+@pytest.mark.slow
+def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
+    written = figures_of(write_comparison_runs(tmp_path / "runs"), tmp_path / "figures")
+    names = {path.name for path in written}
+    for name in ("differences", "curves"):
+        assert {f"{name}-{w}-column.{form}" for w in ("one", "two") for form in ("pdf", "png")} <= names
+    assert {"table.csv", "table.tex"} <= names
+    for path in written:
+        start = {".pdf": b"%PDF", ".png": b"\x89PNG"}.get(path.suffix, b"")
+        assert path.read_bytes().startswith(start)
+
+
+@pytest.mark.slow
+def test_the_answer_comes_first_and_the_rest_on_request(tmp_path: Path) -> None:
+    records = write_comparison_runs(tmp_path / "runs", seeds=2)
+    few, everything = (figures_of(records, tmp_path / str(more), everything=more) for more in (False, True))
+    assert few[0].name.startswith("differences-")
+    assert len(few) == 2 * 4 + 2
+    others = {path.name.partition("-one-")[0].partition("-two-")[0] for path in everything[len(few) - 2 : -2]}
+    assert others == {"kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"}
+
+
+def test_rows_are_joined_by_the_method_s_name(tmp_path: Path) -> None:
+    """Only one of both methods has a loss of its own, and both the same algorithm and regulator."""
+    for seed in range(2):
+        write_run(tmp_path / f"a{seed}", regulator="none", seed=seed, method="fedavg")
+        loss = {"loss": {"name": "fedntd"}}
+        write_run(tmp_path / f"b{seed}", regulator="none", seed=seed, method="fedavg[fedntd]", config=loss, gain=0.1)
+    figures_of(find_runs([tmp_path]), tmp_path / "figures")
+    base, other = csv.DictReader((tmp_path / "figures" / "table.csv").read_text().splitlines())
+    assert (base["method"], base["verdict"], base["difference"]) == ("fedavg", "baseline", "")
+    assert (other["method"], other["verdict"]) == ("fedavg[fedntd]", "too few seeds")
+    assert float(other["difference"]) == pytest.approx(float(other["score"]) - float(base["score"]))
+
+
+@pytest.mark.slow
+def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
+    records = [write_run(tmp_path / "a", rounds=2, steps=4, clients=2)]
+    first, second = (figures_of(records, tmp_path / name) for name in ("x", "y"))
+    assert [path.read_bytes() for path in first] == [path.read_bytes() for path in second]
+
+
+def test_the_table_says_what_the_comparison_says(tmp_path: Path) -> None:
+    figures_of(write_comparison_runs(tmp_path / "runs", seeds=6, gain=0.1), tmp_path)
+    base, other = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
+    assert base["difference"] == ""
+    assert float(other["difference"]) == pytest.approx(float(other["score"]) - float(base["score"]))
+    assert other["verdict"] == "better"
+    text = (tmp_path / "table.tex").read_text()
+    assert f" & {100 * float(other['difference']):+.1f} & " in text
+    assert text.count(r"\\") == 3
+
+
+def test_an_ablation_has_a_panel_for_each_value(tmp_path: Path) -> None:
+    for rate in (0.1, 0.01):
+        for beta in (0.0, 0.5):
+            place = tmp_path / f"{rate}-{beta}"
+            config = {"optimizer": {"lr": rate}, "regulator": {"beta": beta}}
+            write_run(place / "ecgr", config=config, method=f"fedavg+ecgr(beta={beta})")
+            if beta:
+                write_run(place / "none", regulator="none", config={"optimizer": {"lr": rate}})
+    groups = group_runs(read_runs(find_runs([tmp_path])), "fedavg")
+    panels = ablations([own for group in groups for own in group.methods])
+    assert {key: [title for title, _ in each] for key, each in panels.items()} == {
+        "optimizer.lr": ["optimizer.lr = 0.01", "optimizer.lr = 0.1"],
+        "regulator.beta": ["regulator.beta = 0.0", "regulator.beta = 0.5"],
+    }
+    for _, methods in panels["regulator.beta"]:
+        assert [own.method.partition("(")[0] for own in methods] == ["fedavg", "fedavg+ecgr"]
+        assert len({own.setting for own in methods}) == 1
+    figure = Figure(figsize=(3, 3))
+    curve_panels(figure, panels["regulator.beta"], "fedavg")
+    assert [ax.get_title() for ax in figure.axes] == ["regulator.beta = 0.0", "regulator.beta = 0.5"]
+    assert all(len(ax.lines) == 2 for ax in figure.axes)
+
+
+@pytest.mark.slow
+def test_hostile_names_are_drawn_and_set_as_text(tmp_path: Path) -> None:
+    odd = HOSTILE[-8:] + HOSTILE[22:24]
+    for number, name in enumerate(odd):
+        write_run(tmp_path / str(number), rounds=1, clients=1, steps=2, regulator="none", method=name)
+    figures_of(find_runs([tmp_path]), tmp_path / "figures")
+    rows = (tmp_path / "figures" / "table.tex").read_text().split("\\midrule\n")[1].splitlines()
+    assert len(rows) == len(odd) + 2
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_latex_leaves_no_character_that_does_something(name: str) -> None:
+    text = re.sub(r"\\(text[a-z]+\{\}|[&%$#_{}])", "", latex(name))
+    assert not set(text) & set("\\&%$#_{}~^\n")
+
+
+def test_nothing_to_draw_is_one_clear_line(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match="no run has finished a round"):
+        figures_of([write_run(tmp_path / "a", rounds=0, planned=3, finished=False)], tmp_path / "figures")
+
+
+def test_the_commands_write_beside_the_runs_and_say_where(tmp_path: Path) -> None:
+    write_run(tmp_path / "a", rounds=2, clients=2, steps=3)
+    told = CliRunner().invoke(app, ["report", str(tmp_path)], catch_exceptions=False)
+    assert Path(told.output.strip()) == tmp_path / "report.html"
+    assert (tmp_path / "report.html").is_file()
+    page = tmp_path / "new" / "page.html"
+    CliRunner().invoke(app, ["report", str(tmp_path / "a"), "-o", str(page)], catch_exceptions=False)
+    assert page.is_file()
+    told = CliRunner().invoke(app, ["figures", str(tmp_path / "a")], catch_exceptions=False)
+    assert told.output.strip().endswith(str(tmp_path / "a" / "figures"))
+    assert (tmp_path / "a" / "figures" / "table.tex").is_file()
