@@ -47,6 +47,17 @@ def test_the_share_is_kept_in_every_class(tmp_path: Path, share: float) -> None:
     np.testing.assert_array_equal(np.bincount(dataset.test.targets), [round(20 * share), round(40 * share)])
 
 
+def test_groups_stay_on_one_side_also_where_they_span_classes(tmp_path: Path) -> None:
+    root = write_classes(tmp_path / "set", cat=20, dog=20)
+    lines = [f"{name},{i:03}.png,{i % 5 if name == 'cat' else i % 7}" for name in ("cat", "dog") for i in range(20)]
+    (root / "groups.csv").write_text("\n".join(["class,file,group", *lines]))
+    dataset = ImageFolder(root=str(root), image_size=8).load()
+    train, test = set(dataset.train.groups), set(dataset.test.groups)
+    assert (train | test, train & test) == (set("0123456"), set())
+    assert 2 <= np.bincount(dataset.test.targets).min() <= np.bincount(dataset.test.targets).max() <= 6
+    assert set(dataset.files) == {"names", "pixels", "groups.csv"}
+
+
 def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path) -> None:
     write_classes(tmp_path / "set" / "train", a=3, b=2)
     root = write_classes(tmp_path / "set" / "test", a=1, b=4).parent

@@ -79,14 +79,14 @@ def test_without_tiles_it_is_not_used_and_the_message_says_why(tmp_path: Path) -
 
 BAD_GROUPS = {
     "other columns": (lambda text: text.replace("class,", "klass,", 1), "line 1 is 'klass,file,group'"),
-    "empty": (lambda _: "", "line 1 is ''"),
+    "empty": (lambda _: "", "has no row of data"),
     "unknown class": (lambda text: text.replace("colon_n,", "colon_x,", 1), "colon_x"),
     "no group": (lambda text: text.replace("colonaca2.jpeg,1", "colonaca2.jpeg,", 1), "line 3"),
     "too many fields": (lambda text: text.replace("colonaca2.jpeg,1", "colonaca2.jpeg,1,1", 1), "line 3"),
     "twice the same": (lambda text: text + "colon_aca,colonaca1.jpeg,0\n", "colonaca1.jpeg a second time"),
     "picture left out": (lambda text: text.replace("colonaca2.jpeg", "colonaca2000.jpeg", 1), "colonaca2.jpeg"),
-    "one tile": (lambda text: re.sub(r",\d+$", ",0", text, flags=re.MULTILINE), "one tile"),
-    "binary": (lambda _: "\udcff", "cannot be read"),
+    "one tile": (lambda text: re.sub(r",\d+$", ",0", text, flags=re.MULTILINE), "come from one group"),
+    "binary": (lambda _: "\udcff", "is not UTF-8 text at byte 0"),
 }
 
 
