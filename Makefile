@@ -6,7 +6,7 @@ LIGHT := .venv/.light
 export OMP_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE # compiled tests are kept beside them: the next run starts seconds sooner
 
-.PHONY: help demo quick test check lint conformance bench docs wheel flower results soak clean
+.PHONY: help demo quick test check lint nightly bench docs wheel flower results clean
 
 help:  ## show these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -27,11 +27,13 @@ $(LIGHT): pyproject.toml constraints.txt
 demo: $(LIGHT)  ## which method helps on a small real problem, and why? an answer, a picture, a page; under a minute
 	@$(BIN)/ecgr demo
 
-quick: $(STAMP)  ## what a contributor runs after every change: no slow test; about a minute of two cores
-	@$(BIN)/pytest --quick --quiet --numprocesses 2 --dist worksteal tests
+PYTEST := $(BIN)/pytest --numprocesses 2 --dist worksteal
 
-test: $(STAMP)  ## the whole suite
-	@$(BIN)/pytest --numprocesses 2 --dist worksteal
+quick: $(STAMP)  ## after every change: no slow test, few generated examples; half a minute of two cores
+	@$(PYTEST) --quick --quiet tests
+
+test: $(STAMP)  ## before a commit: everything but what is left to the night; four minutes of two cores
+	@$(PYTEST)
 
 lint: $(STAMP)  ## ruff, mypy strict, import-linter
 	@$(BIN)/ruff check .
@@ -41,8 +43,8 @@ lint: $(STAMP)  ## ruff, mypy strict, import-linter
 
 check: lint test  ## everything that has to be green
 
-conformance: $(STAMP)  ## every algorithm x server rule x regulator x loss: serial = resumed = pooled = federated
-	@$(BIN)/pytest --numprocesses 2 --dist worksteal -m product tests/conformance
+nightly: $(STAMP)  ## all there is: the product of the tables, longer kill loops, real federations, notebooks, pages and their figures
+	@ECGR_KILLS=20 $(PYTEST) -m '' --hypothesis-profile nightly
 
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
 	@$(BIN)/python -m benchmarks
@@ -55,7 +57,7 @@ docs: $(STAMP)  ## the documentation as a site, in build/site: offline, no warni
 wheel: $(STAMP)  ## the source distribution and the wheel, in dist, to the same bytes each time; tried in an empty environment
 	@rm -rf dist
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct 2>/dev/null || echo 1577836800) $(BIN)/python -m hatchling build -t sdist -t wheel
-	@$(BIN)/pytest --quiet -m 'soak or not soak' tests/integration/test_wheel.py
+	@$(BIN)/pytest --quiet -m '' tests/integration/test_wheel.py
 
 # Another version of Flower than the pinned one, in an environment of its own that looks into .venv for everything else.
 # PIP_NO_DEPS=1 leaves out what that version newly needs, where it is not to be had.
@@ -69,15 +71,11 @@ flower: $(STAMP)  ## the federations on another Flower: make flower FLWR=1.42.0
 	@$(OTHER)/bin/pip install --quiet --disable-pip-version-check --constraint $(OTHER)/constraints.txt 'flwr==$(FLWR)'
 	@$(OTHER)/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider tests/flower
-	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider -m soak -k gives_the_weights_of_a_run_and_leaves_no_process tests/integration
+	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider -m nightly -k gives_the_weights_of_a_run_and_leaves_no_process tests/integration
 
 results: $(STAMP)  ## the result pages and their figures, from the committed data
 	@$(BIN)/python -m study
 	@$(BIN)/pytest --quiet -m nightly tests/study
-
-soak: $(STAMP)  ## the kill tests, for longer, and those of a real federation
-	@ECGR_KILLS=20 $(BIN)/pytest tests/integration/test_resume.py tests/integration/test_checkpoint.py
-	@$(BIN)/pytest -m soak
 
 clean:  ## remove the environment and caches
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache build dist

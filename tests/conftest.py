@@ -1,7 +1,7 @@
 """Settings every test shares: reproducible examples, one thread, and nothing left behind in the checkout.
 
 ``--quick`` is the loop of a contributor (`make quick`): no slow test, few generated examples, and a test that takes
-longer than a quick one may is an error.
+longer than a quick one may is an error. `make nightly` takes the profile ``nightly`` of Hypothesis.
 """
 
 import os
@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, settings
 
 os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it; to import torch here takes seconds where xdist hands tests out
 
-EXAMPLES = {"ecgr": 60, "quick": 8}
+EXAMPLES = {"quick": 8, "test": 25, "nightly": 200}
 for profile, count in EXAMPLES.items():
     # The same examples on every machine and in every order; a failure prints its own reproduction.
     settings.register_profile(
@@ -24,6 +24,7 @@ for profile, count in EXAMPLES.items():
         max_examples=count,
         suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
     )
+settings.load_profile("test")
 
 INTEGRATION = Path(__file__).parent / "integration"
 LIMIT = 3.0
@@ -35,7 +36,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    settings.load_profile("quick" if config.getoption("quick") else "ecgr")
+    if config.getoption("quick"):
+        settings.load_profile("quick")
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

@@ -7,7 +7,7 @@ import pytest
 from rich.console import Console
 
 import ecgr
-from ecgr.cli.progress import SweepDisplay
+from ecgr.cli.console import SweepDisplay
 from ecgr.runs.sweep import Planned, plan
 from support.runs import write_run
 
@@ -38,7 +38,7 @@ def test_the_bar_counts_runs_and_rounds_and_says_how_long(
     plans: list[Planned], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [100.0]
-    monkeypatch.setattr("ecgr.cli.progress.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("ecgr.cli.console.time.monotonic", lambda: now[0])
     display = SweepDisplay(plans)
     assert "0/4 runs" in shown(display)
     assert "left" not in shown(display)

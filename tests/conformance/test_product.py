@@ -1,8 +1,7 @@
 """Every algorithm with every server rule, regulator and loss: the same bits whichever way its rounds are played.
 
-Generated from the tables; a new entry is tested by existing. In the suite all of the product is played in this process
-and goes through a checkpoint; few methods that hold every pair of parts are resumed, and played in a pool of processes
-and in a federation. `make conformance` plays all of the product in all of these ways.
+Generated from the tables; a new entry is tested by existing. `make test` plays few methods that hold every pair of
+parts, `make nightly` all of the product.
 """
 
 import os
@@ -30,8 +29,7 @@ from support.compositions import VARIANTS, covering, pairs, whole
 from support.tiny import PARTS, difference, tiny
 
 TOGETHER, APART = pairs()
-OF_TABLES = [pair for pair in TOGETHER if pair[0] not in VARIANTS]
-every_pair_of_tables = pytest.mark.parametrize("pair", OF_TABLES, ids="/".join)
+COVERING = covering(together=2)
 
 
 @pytest.fixture(autouse=True)
@@ -57,11 +55,6 @@ def restored(before: Snapshot, folder: Path) -> Snapshot:
     found = load_checkpoint(folder)
     assert found is not None
     return found.snapshot
-
-
-def resumed(problem: Problem, before: Snapshot, folder: Path) -> Snapshot:
-    """The second round from a checkpoint, in a fresh workspace."""
-    return play_round(problem, SerialEngine(problem), restored(before, folder)).snapshot
 
 
 @dataclass
@@ -129,56 +122,33 @@ def pool() -> Iterator[ProcessPool[Workspaces]]:
         yield pool
 
 
-@pytest.mark.slow
-@every_pair_of_tables
-def test_it_learns_stays_finite_and_its_checkpoint_holds_all_of_it(pair: tuple[str, str], tmp_path: Path) -> None:
-    for number, method in enumerate(whole(*pair)):
-        problem = tiny(method)
+def check(methods: Sequence[str], pool: ProcessPool[Workspaces], folder: Path) -> None:
+    pytest.importorskip("flwr", reason="the flower extra is not installed")
+    for number, method in enumerate(methods):
+        problem, place = tiny(method), folder / str(number)
         before, end = serial(problem)
         tensors = [*final_state(problem, end).values(), *end.server.values()]
         assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors), method
         assert not torch.equal(final_state(problem, end)["0.weight"], final_state(problem, before)["0.weight"]), method
-        read = restored(before, tmp_path / str(number))
+        read = restored(before, place)
         assert (read.rounds, difference(problem, before, read)) == (1, []), method
-
-
-@pytest.mark.slow
-def test_a_resumed_run_has_the_bits_of_one_that_never_stopped(tmp_path: Path) -> None:
-    for number, method in enumerate(covering(together=2)):
-        problem = tiny(method)
-        before, end = serial(problem)
-        assert difference(problem, end, resumed(problem, before, tmp_path / str(number))) == [], method
-
-
-@pytest.mark.slow
-def test_a_pool_of_two_gives_the_bits_of_one_process(pool: ProcessPool[Workspaces]) -> None:
-    for method in covering(together=2):
-        problem = tiny(method)
-        assert difference(problem, serial(problem)[1], pooled(problem, pool)) == [], method
-
-
-@pytest.mark.slow
-def test_a_federation_gives_the_bits_of_one_process(tmp_path: Path) -> None:
-    pytest.importorskip("flwr", reason="the flower extra is not installed")
-    for number, method in enumerate(covering(together=2)):
-        problem = tiny(method)
-        found = federated(problem, tmp_path / str(number))
-        assert difference(problem, serial(problem)[1], found, clients=False) == [], method
-
-
-@pytest.mark.product
-@pytest.mark.slow
-@every_pair_of_tables
-def test_all_of_the_product_in_all_of_these_ways(
-    pair: tuple[str, str], pool: ProcessPool[Workspaces], tmp_path: Path
-) -> None:
-    pytest.importorskip("flwr", reason="the flower extra is not installed")
-    for number, method in enumerate(whole(*pair)):
-        problem, folder = tiny(method), tmp_path / str(number)
-        before, end = serial(problem)
-        assert difference(problem, end, resumed(problem, before, folder)) == [], method
+        assert difference(problem, end, play_round(problem, SerialEngine(problem), read).snapshot) == [], method
         assert difference(problem, end, pooled(problem, pool)) == [], method
-        assert difference(problem, end, federated(problem, folder), clients=False) == [], method
+        assert difference(problem, end, federated(problem, place), clients=False) == [], method
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *VARIANTS])
+def test_every_pair_of_parts_learns_and_is_the_same_resumed_pooled_and_federated(
+    algorithm: str, pool: ProcessPool[Workspaces], tmp_path: Path
+) -> None:
+    check([method for method in COVERING if method.startswith(f"{algorithm}[")], pool, tmp_path)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("pair", [pair for pair in TOGETHER if pair[0] not in VARIANTS], ids="/".join)
+def test_all_of_the_product_is(pair: tuple[str, str], pool: ProcessPool[Workspaces], tmp_path: Path) -> None:
+    check(whole(*pair), pool, tmp_path)
 
 
 @pytest.mark.parametrize(("algorithm", "rule"), APART, ids="/".join)
@@ -198,7 +168,7 @@ def test_what_is_refused_is_what_has_a_server_step_of_its_own() -> None:
 
 
 def test_a_method_is_called_by_what_it_is() -> None:
-    for method in covering(together=2):
+    for method in COVERING:
         name = method_name(tiny(method).experiment.to_dict())
         assert parse_method(name).items() >= parse_method(method).items()
         assert len(name) <= len(method)

@@ -121,7 +121,7 @@ def nothing_is_left(running: Running) -> bool:
     return not [process for process in left if alive(process)]
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_a_federation_gives_the_weights_of_a_run_and_leaves_no_process(
     start: Callable[..., Running], tmp_path: Path
 ) -> None:
@@ -140,7 +140,7 @@ def test_a_federation_gives_the_weights_of_a_run_and_leaves_no_process(
     assert not (tmp_path / "run" / ".federation").exists()
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_sites_with_data_of_their_own_gives_the_weights_of_a_run_on_all_files(tmp_path: Path) -> None:
     """Four SuperNodes over TLS, each with a folder that has its own hospital's file; the server has no data."""
     write_hospitals(tmp_path)
@@ -157,7 +157,7 @@ def test_sites_with_data_of_their_own_gives_the_weights_of_a_run_on_all_files(tm
     assert weights[0] == weights[1]
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> None:
     """A ClientApp in round 2, the ServerApp in 3, the SuperLink in 4, a SuperNode in 5."""
     running = start(5, "--deadline", "100", "--keep")
@@ -187,7 +187,7 @@ def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> 
     assert all(same_bits(final[name], expected[name]) for name in final)
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_ctrl_c_stops_everything_resume_goes_on_and_a_sites_trouble_stays_there(
     start: Callable[..., Running], tmp_path: Path
 ) -> None:

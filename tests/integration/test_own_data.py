@@ -142,7 +142,6 @@ def test_who_gets_what_names_natural_clients(
     assert [(row["name"], row["samples"]) for row in rows] == [("0", 32), ("1", 32), ("2", 32)]
 
 
-@pytest.mark.data
 @pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="not below $ECGR_DATA")
 def test_the_hospitals_learn(tmp_path: Path) -> None:
     from ecgr.config.experiment import load

@@ -23,7 +23,6 @@ needs_images = pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="$ECGR
 
 
 @needs_images
-@pytest.mark.data
 @pytest.mark.parametrize(
     ("preset", "settings"),
     [
@@ -43,7 +42,6 @@ def test_presets_train_on_the_real_images(preset: str, settings: list[str], tmp_
 
 
 @needs_images
-@pytest.mark.data
 def test_mnist_is_dealt_out_exactly_once_and_nobody_is_poor() -> None:
     done = ecgr("partition", "--data", "mnist", "--clients", "10", "--alpha", "0.01", "--seed", "0", "--json")
     clients = json.loads(done.stdout)["clients"]

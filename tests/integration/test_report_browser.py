@@ -144,7 +144,7 @@ def drawing_times(browser: Any, path: Path) -> list[float]:
     return times
 
 
-@pytest.mark.soak  # a wall-clock bound: it means something only with nothing else running
+@pytest.mark.nightly  # a wall-clock bound: it means something only with nothing else running
 def test_it_draws_in_under_three_seconds(browser: Any, runs: Path) -> None:
     assert min(drawing_times(browser, runs / "report.html")) < 3000
 
@@ -407,6 +407,6 @@ def test_a_page_of_forty_long_runs_draws(browser: Any, tmp_path: Path) -> None:
     assert errors(browser) == []
 
 
-@pytest.mark.soak  # likewise
+@pytest.mark.nightly  # likewise
 def test_a_page_of_forty_long_runs_draws_in_under_three_seconds(browser: Any, tmp_path: Path) -> None:
     assert min(drawing_times(browser, forty_long_runs(tmp_path))) < 3000

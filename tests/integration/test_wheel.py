@@ -134,7 +134,7 @@ def test_an_extra_brings_what_it_is_for(extra: str, built: dict[str, Path], core
     assert run_in(core, tmp_path, "-c", PROBES[extra]).returncode != 0
 
 
-@pytest.mark.soak
+@pytest.mark.nightly
 def test_it_installs_into_an_empty_environment(built: dict[str, Path], tmp_path: Path) -> None:
     """For real, through the pins; then what somebody does first."""
     subprocess.run([sys.executable, "-m", "venv", tmp_path / "env"], check=True, timeout=120)

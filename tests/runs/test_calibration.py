@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from ecgr.cli.estimating import list_plans
+from ecgr.cli.running import list_plans
 from ecgr.config.experiment import load
 from ecgr.config.partition import chosen_share, partition_of
 from ecgr.runs.calibration import calibrate, seconds_per_round

@@ -80,7 +80,6 @@ def test_tiny_shakespeare_comes_from_the_repository_that_made_it() -> None:
 there = {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else set()
 
 
-@pytest.mark.data
 @pytest.mark.skipif(not {"heart_disease", "shakespeare"} <= there, reason="not below $ECGR_DATA")
 def test_the_real_files() -> None:
     hospitals = HeartDisease().load()

@@ -14,7 +14,6 @@ from ecgr.tasks.data.fetch import available, verify
 SETS = {"mnist", "fashion_mnist", "cifar10", "cifar100"}
 ABSENT = SETS - {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else SETS
 pytestmark = [
-    pytest.mark.data,
     pytest.mark.slow,
     pytest.mark.skipif(bool(ABSENT), reason=f"not below $ECGR_DATA: {', '.join(sorted(ABSENT))}"),
 ]

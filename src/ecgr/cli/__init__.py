@@ -14,7 +14,7 @@ def main() -> NoReturn:
     if listens:
         signal.signal(signal.SIGINT, _leave)
     from ecgr.cli.app import run_command_line
-    from ecgr.cli.interrupts import interrupt
+    from ecgr.cli.console import interrupt
 
     if listens:
         signal.signal(signal.SIGINT, interrupt)

@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import comparing, data, demo, federating, listing, reporting, running, sweeping
-from ecgr.cli.commands import command
-from ecgr.cli.console import complain
-from ecgr.cli.interrupts import Interrupted, this_command, was_interrupted
+from ecgr.cli import comparing, data, demo, federating, listing, reporting, running
+from ecgr.cli.console import Interrupted, complain, this_command, was_interrupted
 from ecgr.cli.next_steps import WELCOME
+from ecgr.cli.options import command
 from ecgr.errors import EcgrError
 
 USAGE_PROBLEM = typer.BadParameter.__mro__[2]
@@ -34,7 +33,7 @@ command(
     "ecgr compare my_task.py:task --methods 'fedavg,scaffold(damping=0.5)/lookahead'",
     "ecgr compare runs/compare-quickstart",
 )(comparing.compare_command)
-command(app, "sweep", "ecgr sweep study/main --dry-run")(sweeping.sweep_command)
+command(app, "sweep", "ecgr sweep study/main --dry-run")(running.sweep_command)
 command(app, "report", "ecgr report runs/compare-quickstart")(reporting.report_command)
 command(app, "figures", "ecgr figures runs/compare-quickstart --output figures")(reporting.figures_command)
 command(app, "partition", "ecgr partition --data digits --clients 10 --alpha 0.1")(data.partition_command)

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from ecgr.cli import options
-from ecgr.cli.console import complain, out, say
-from ecgr.cli.estimating import list_plans
+from ecgr.cli.console import complain, out, say, sweep_progress
 from ecgr.cli.next_steps import next_step, open_page
 from ecgr.cli.options import chosen_engine, overrides, parse_value
-from ecgr.cli.progress import sweep_progress
+from ecgr.cli.running import list_plans
 from ecgr.config.methods import split_methods
 from ecgr.config.user_files import task_or_name
 from ecgr.errors import ConfigError

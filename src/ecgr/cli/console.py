@@ -1,11 +1,30 @@
-"""What the commands print with: results to stdout, everything else to stderr."""
+"""What a person sees while a command runs: lines, progress, and one line after Ctrl-C."""
 
 import json
+import os
 import re
-from collections.abc import Mapping
-from typing import Any
+import shlex
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from statistics import fmean
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from rich.console import Console
+from rich.live import Live
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress_bar import ProgressBar
+from rich.table import Table
+from rich.text import Text
+
+from ecgr.errors import EcgrError
+from ecgr.runs.record import RunRecord
+from ecgr.runs.sweep import Planned
+
+if TYPE_CHECKING:
+    from ecgr.analysis.quantities import Quantity
+
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -22,18 +41,13 @@ def printable(text: str) -> str:
     return _CONTROL.sub(lambda match: repr(match.group())[1:-1], text)
 
 
-def metrics_of(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A round's metrics, the one that decides first; older records have accuracy alone."""
-    return dict(row["metrics"]) if "metrics" in row else {"accuracy": row["accuracy"]}
-
-
 def scores(row: Mapping[str, Any]) -> str:
     """A round's first metric and loss; a record has null where one is not finite.
 
-    >>> scores({"metrics": {"auc": 0.9, "accuracy": 0.8}, "loss": 0.5}), scores({"accuracy": 0.1, "loss": None})
-    ('auc 0.9000, loss 0.5000', 'accuracy 0.1000, loss not finite')
+    >>> scores({"metrics": {"auc": 0.9, "accuracy": 0.8}, "loss": 0.5}), scores({"metrics": {"r2": 0.1}, "loss": None})
+    ('auc 0.9000, loss 0.5000', 'r2 0.1000, loss not finite')
     """
-    first = next(iter(metrics_of(row).items()))
+    first = next(iter(row["metrics"].items()))
     return ", ".join(
         f"{name} not finite" if value is None else f"{name} {value:.4f}"
         for name, value in (first, ("loss", row["loss"]))
@@ -43,7 +57,7 @@ def scores(row: Mapping[str, Any]) -> str:
 def summary(row: Mapping[str, Any]) -> dict[str, Any]:
     """What a program is told of a round."""
     others = {name: row[name] for name in ("loss", "train_loss", "worst_client")}
-    return {"round": row["round"], **metrics_of(row), **others}
+    return {"round": row["round"], **row["metrics"], **others}
 
 
 def complain(*lines: str) -> None:
@@ -60,3 +74,194 @@ def say(line: str) -> None:
 def print_json(value: Any) -> None:
     """A value for programs to read."""
     say(json.dumps(value))
+
+
+_came = False
+
+
+class Interrupted(EcgrError):
+    """Somebody pressed Ctrl-C."""
+
+    exit_code = 130
+
+
+def interrupt(number: int, frame: object) -> NoReturn:
+    """The handler of Ctrl-C: the first ends the work in order, the second at once."""
+    global _came  # noqa: PLW0603 - a signal is global
+    if _came:
+        os.write(2, b"ecgr: interrupted twice; left at once\n")
+        os._exit(Interrupted.exit_code)
+    _came = True
+    raise KeyboardInterrupt
+
+
+def was_interrupted(error: BaseException | None = None) -> bool:
+    """Whether Ctrl-C is behind an error: raised inside an import it can come out as anything."""
+    return _came or isinstance(error, (KeyboardInterrupt, Interrupted))
+
+
+@contextmanager
+def resumable(kept: Callable[[], str]) -> Iterator[None]:
+    """Around work that can be gone on with: an interruption says what ``kept`` says then."""
+    try:
+        yield
+    except BaseException as error:
+        if not was_interrupted(error):
+            raise
+        raise Interrupted(f"interrupted; {kept()}") from None
+
+
+def this_command(*more: str) -> str:
+    """The command line as it was given, with options that are not there yet."""
+    given = sys.argv[1:]
+    return shlex.join(["ecgr", *given, *(option for option in more if option not in given)])
+
+
+class RoundProgress:
+    """A context manager to be called with each round's line of the record."""
+
+    def __init__(self, title: str, rounds: int) -> None:
+        self._rounds = rounds
+        self._began = time.monotonic()
+        self._bar: Progress | None = None
+        if err.is_terminal:
+            self._bar = Progress(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[numbers]}"),
+                TimeRemainingColumn(),
+                console=err,
+            )
+            self._task = self._bar.add_task(title, total=rounds, numbers="")
+
+    def __enter__(self) -> "RoundProgress":
+        if self._bar is not None:
+            self._bar.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        if self._bar is not None:
+            self._bar.stop()
+
+    def __call__(self, row: Mapping[str, Any]) -> None:
+        """Show one more round."""
+        numbers = scores(row)
+        if self._bar is not None:
+            self._bar.update(self._task, completed=row["round"], numbers=numbers)
+        else:
+            elapsed = time.monotonic() - self._began
+            err.print(f"round {row['round']}/{self._rounds}  {numbers}  {elapsed:.1f} s", markup=False)
+        for refusal in row["rejected"]:
+            err.print(
+                f"round {row['round']}: client {refusal['client']} not used: {refusal['reason']}",
+                markup=False,
+            )
+
+
+@contextmanager
+def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
+    """Show the runs under way: live on a terminal, a line for each that ended or began again elsewhere."""
+    display = SweepDisplay(plans)
+    with resumable(lambda: _kept_runs(plans)):
+        if err.is_terminal:
+            with Live(display, console=err, refresh_per_second=2, transient=True):
+                yield display
+        else:
+            yield display
+
+
+def _kept_runs(plans: Sequence[Planned]) -> str:
+    finished = sum(planned.finished for planned in plans)
+    return (
+        f"{finished} of {len(plans)} runs are finished, the others are kept up to their last checkpoint;"
+        f" to go on: {this_command()}"
+    )
+
+
+class SweepDisplay:
+    """Many runs as one bar, with the time left and what is best so far; read from the run directories themselves."""
+
+    def __init__(self, plans: Sequence[Planned]) -> None:
+        self._plans = plans
+        self._began = time.monotonic()
+        self._done_before = sum(planned.rounds_done for planned in plans)
+        self._ends: dict[str, tuple[str, str, float | None, Quantity]] = {}
+        self._begun: set[str] = set()
+        self._failed: set[str] = set()
+        self._again: set[str] = set()
+
+    def __rich__(self) -> Table:
+        rounds = sum(planned.experiment.federation.rounds for planned in self._plans)
+        done = sum(planned.rounds_done for planned in self._plans)
+        finished = [planned for planned in self._plans if planned.finished]
+        row = Table.grid(padding=(0, 2))
+        bar = ProgressBar(rounds, done, width=30)
+        count = f"{len(finished)}/{len(self._plans)} runs{self._states()}"
+        row.add_row(bar, count, self._left(done, rounds), Text(self._best(finished)))
+        return row
+
+    def _states(self) -> str:
+        """How many are under way, failed, and had to begin again."""
+        under_way = self._begun - {planned.name for planned in self._plans if planned.finished}
+        states = {"under way": under_way, "failed": self._failed, "begun again": self._again}
+        return "".join(f", {len(names)} {state}" for state, names in states.items() if names)
+
+    def _left(self, done: int, rounds: int) -> str:
+        """The time that is left, if it goes on as it went."""
+        fresh = done - self._done_before
+        if not fresh:
+            return ""
+        return f"about {duration((time.monotonic() - self._began) / fresh * (rounds - done))} left"
+
+    def _best(self, finished: Sequence[Planned]) -> str:
+        """The arm with the best mean among the finished runs; nothing before there are two arms."""
+        from ecgr.analysis.records import read_runs  # slow to import
+        from ecgr.analysis.summaries import last5
+
+        for planned in finished:
+            if planned.name not in self._ends:  # a finished run does not change any more
+                (run,) = read_runs([RunRecord.open(planned.directory)])
+                end, metric = last5(run.summary), run.summary.metric
+                self._ends[planned.name] = (planned.experiment.key(), run.summary.method, end, metric)
+        arms: dict[str, list[float]] = {}
+        for key, _, end, _ in self._ends.values():
+            if end is not None:
+                arms.setdefault(key, []).append(end)
+        if len(arms) < 2:
+            return ""
+        names = {key: (method, metric) for key, method, _, metric in self._ends.values()}
+        best = max(arms, key=lambda key: names[key][1].gain(fmean(arms[key])))
+        method, metric = names[best]
+        return f"best so far: {method}, {metric.level(fmean(arms[best]))}, mean of {len(arms[best])}"
+
+    def begun(self, planned: Planned, attempt: int) -> None:
+        """A run was handed to a worker; one line where it is not the first, which died, and there is no terminal."""
+        self._begun.add(planned.name)
+        if attempt > 1:
+            self._again.add(planned.name)
+            self._line(planned, "its worker died; begun again")
+
+    def ended(self, planned: Planned) -> None:
+        """A run is finished or has failed; one line where there is no terminal, none of one that never began."""
+        self._begun.discard(planned.name)
+        if not planned.finished:
+            self._failed.add(planned.name)
+        if planned.rounds_done:
+            self._line(planned, "finished" if planned.finished else "failed")
+
+    def _line(self, planned: Planned, what: str) -> None:
+        if not err.is_terminal:
+            err.print(f"{planned.name}: {what} after {planned.rounds_done} rounds", markup=False, soft_wrap=True)
+
+
+def duration(seconds: float) -> str:
+    """A time to read.
+
+    >>> duration(42.4), duration(200), duration(8000)
+    ('42 s', '3 min 20 s', '2 h 13 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"

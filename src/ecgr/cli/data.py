@@ -9,9 +9,8 @@ import typer
 from numpy.typing import NDArray
 from rich.table import Table
 
-from ecgr.cli.commands import command
 from ecgr.cli.console import complain, out, print_json, say
-from ecgr.cli.options import Json, Set, overrides
+from ecgr.cli.options import Json, Set, command, overrides
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.partition import chosen_share, partition_of
 from ecgr.config.user_files import presets, task_or_name

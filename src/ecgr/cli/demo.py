@@ -7,10 +7,9 @@ from typing import Annotated
 import typer
 
 from ecgr.cli.comparing import show_answer
-from ecgr.cli.console import complain, say
+from ecgr.cli.console import complain, say, sweep_progress
 from ecgr.cli.next_steps import open_page
 from ecgr.cli.options import OpenPage, Workers
-from ecgr.cli.progress import sweep_progress
 
 METHODS = ("fedavg", "fedavg+ecgr", "fedacg", "scaffold", "drift_correction")
 TUNE = {"optimizer.lr": (0.05, 0.1, 0.2, 0.4)}

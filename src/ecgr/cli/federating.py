@@ -10,10 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ecgr.cli.commands import command
-from ecgr.cli.console import complain, print_json, say, scores
-from ecgr.cli.options import ExperimentName, Json, Out, Set, overrides, preset_names
-from ecgr.cli.progress import RoundProgress
+from ecgr.cli.console import RoundProgress, complain, print_json, say, scores
+from ecgr.cli.options import ExperimentName, Json, Out, Set, command, overrides, preset_names
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.user_files import NAMED, task_or_name
 from ecgr.errors import ConfigError, DataError

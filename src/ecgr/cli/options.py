@@ -1,16 +1,37 @@
-"""Options that several commands share."""
+"""How a command is added, and the options that several commands share."""
 
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
+import click
 import typer
+from typer.core import TyperCommand
 
 from ecgr.config.user_files import presets
 from ecgr.errors import ConfigError
 
 if TYPE_CHECKING:
     from ecgr.simulation.engines.ray import Cluster
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+class PlainCommand(TyperCommand):
+    """Help as it is meant: typer escapes brackets for rich's markup, which is not used here."""
+
+    def get_help(self, ctx: click.Context) -> str:
+        """The help without what only rich would take away."""
+        return super().get_help(ctx).replace("\\[", "[")
+
+
+def command(app: typer.Typer, name: str, *examples: str) -> Callable[[F], F]:
+    """Make a function a command whose help shows ``examples``, one a line."""
+    heading = "Example:" if len(examples) == 1 else "Examples:"
+    epilog = "\n".join(["\b", heading, *(f"  {example}" for example in examples)])
+    return app.command(name, cls=PlainCommand, epilog=epilog)
 
 
 def preset_names(incomplete: str) -> list[str]:
