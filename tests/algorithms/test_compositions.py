@@ -33,7 +33,7 @@ from ecgr.algorithms import (
     Upload,
     compose,
 )
-from ecgr.algorithms.server_rules import EMA, Average, Extrapolation, HeavyBall, Lookahead, NormUnion
+from ecgr.algorithms.server_rules import Average, Extrapolation, HeavyBall, Lookahead, NormUnion
 from support.problems import flat, same_bits
 
 U_A, U_B = -0.7689414213699951, 0.5
@@ -114,16 +114,6 @@ def test_extrapolations_epsilon_follows_the_square_of_the_learning_rate() -> Non
     first, state = rule.step(signed(0.0), uploads(), rule.init(signed(0.0)), 0.1)
     later, _ = rule.step(signed(0.0), uploads(0.1), state, 0.01)
     np.testing.assert_allclose(later.numpy() * 10, first.numpy(), rtol=1e-6)
-
-
-def test_ema_by_hand() -> None:
-    """decay 0.5 from 0: w = -MEAN, e = -MEAN / 2; once more: w = -2 MEAN, e = -MEAN / 4 - MEAN = -1.25 MEAN."""
-    rule = EMA(decay=0.5)
-    params, state = rule.step(signed(0.0), uploads(), rule.init(signed(0.0)), 0.1)
-    assert_is(rule.served(params, state), -MEAN / 2)
-    params, state = rule.step(params, uploads(), state, 0.1)
-    assert_is(params, -2 * MEAN)
-    assert_is(rule.served(params, state), -1.25 * MEAN)
 
 
 def test_nur_by_hand() -> None:
@@ -236,7 +226,6 @@ NEUTRAL_RULES: Mapping[str, Mapping[str, Any]] = {
     "momentum": {"momentum": 0.0},
     "lookahead": {"momentum": 0.0},
     "exp": {"epsilon": 1e30, "average": False},
-    "ema": {"decay": 0.0},
 }
 """Adam, Yogi and NUR have none: each changes the length by what it is."""
 

@@ -108,10 +108,10 @@ def test_choosing_another_part_drops_the_parameters_of_the_old_and_keeps_those_o
         ("scaffold(0.5)", ["key=value"]),
         ("fedavgm/adam", ["fedavgm already is fedavg/momentum"]),
         ("feddyn/lookahead", ["takes the server's step itself"]),
-        ("fedavg//ema", ["correction(key=value)"]),
+        ("fedavg//nur", ["correction(key=value)"]),
         ("", ["correction(key=value)"]),
         ("fedavg(", ["correction(key=value)"]),
-        ("fedavg+ecgr/ema", ["correction(key=value)", "expected the end at '/ema'"]),
+        ("fedavg+ecgr/nur", ["correction(key=value)", "expected the end at '/nur'"]),
         ("fedavg(server_lr=2", ["expected , or ) at its end"]),
         ("fedavg[mse", ["expected ] at its end"]),
         ("fedprox(mu=1, mu=2)", ["fedprox.mu is given twice"]),
@@ -120,7 +120,7 @@ def test_choosing_another_part_drops_the_parameters_of_the_old_and_keeps_those_o
         ("fedavg+local(part=norm)", ["part 'local'"]),
         ("fedavg+ecgr+finetune", ["part 'finetune'"]),
         ("fedavg+server_steps", ["part 'server_steps'"]),
-        ("fedavg/ema+ecgr@ridge", ["head 'ridge'", "none"]),
+        ("fedavg/nur+ecgr@ridge", ["head 'ridge'", "none"]),
         ("fedavg@lda(shrink=0.1)", ["head 'lda'"]),
         ("fedavg@lda@ridge", ["expected the end at '@ridge'"]),
     ],
@@ -191,9 +191,9 @@ def test_objects_and_strings_make_the_same_experiment(given: Any) -> None:
 
 def test_a_loss_is_part_of_a_method_where_it_is_named() -> None:
     base = load("quickstart")
-    changed = base.replace(parse_method("fedavg[balanced_softmax(tau=0.5)]/ema+ecgr"))
+    changed = base.replace(parse_method("fedavg[balanced_softmax(tau=0.5)]/nur+ecgr"))
     assert changed.loss == BalancedSoftmax(tau=0.5)
-    assert method_name(changed.to_dict()) == "fedavg[balanced_softmax(tau=0.5)]/ema+ecgr"
+    assert method_name(changed.to_dict()) == "fedavg[balanced_softmax(tau=0.5)]/nur+ecgr"
     assert method_name(changed.replace(parse_method("fedprox")).to_dict()) == "fedprox[balanced_softmax(tau=0.5)]"
     named = changed.replace(parse_method("fedprox[cross_entropy]"))
     assert method_name(named.to_dict()) == "fedprox[cross_entropy]"
@@ -296,7 +296,7 @@ def test_whatever_a_parameter_holds_reads_back(values: dict[str, Any], monkeypat
 
 
 PUNCTUATION = "()[]/+@=,.-'\"\\! \n\t"
-VALID = ["fedavg", "scaffold(damping=0.5, units=gradient)/lookahead(momentum=0.7)+ecgr(beta=0.2)", "fedavg[fedrs]/ema"]
+VALID = ["fedavg", "scaffold(damping=0.5, units=gradient)/lookahead(momentum=0.7)+ecgr(beta=0.2)", "fedavg[fedrs]/nur"]
 
 
 def odd_strings() -> Iterator[str]:

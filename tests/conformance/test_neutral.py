@@ -27,7 +27,6 @@ NEUTRAL = [
     "fedavg/momentum(momentum=0)",
     "fedavg/momentum(momentum=0, normalised=true)",
     "fedavg/lookahead(momentum=0)",
-    "fedavg/ema(decay=0)",
     "fedavg/exp(epsilon=1e30, average=false)",
     "fedavg[balanced_softmax(tau=0)]",
     "fedavg[fedrs(alpha=1)]",

@@ -175,34 +175,6 @@ class Extrapolation:
 
 
 @component
-class EMA:
-    """Average, and hand out the moving average of the models; decay 0 is averaging.
-
-    Clients train from the model, not from its average: it matters without a decaying learning rate, or where few take
-    part.
-
-    >>> EMA(decay=0.5)
-    EMA(lr=1.0, decay=0.5)
-    """
-
-    lr: Positive = 1.0
-    decay: Momentum = 0.9
-
-    def init(self, params: Tensor) -> State:
-        """e = w."""
-        return {"average": params.clone()}
-
-    def step(self, params: Tensor, combined: Combined, state: State, lr: float) -> tuple[Tensor, State]:
-        """``w' = w - lr u``, ``e' = decay e + (1 - decay) w'``."""
-        after = params - self.lr * combined.update
-        return after, {"average": self.decay * state["average"] + (1 - self.decay) * after}
-
-    def served(self, params: Tensor, state: State) -> Tensor:
-        """e."""
-        return state["average"]
-
-
-@component
 class NormUnion(RuleDefaults):
     """Step in the direction of the mean update, as far as the clients' updates are long on average.
 
@@ -231,7 +203,6 @@ SERVER_RULES: Table[ServerRule] = Table(
         "yogi": Yogi,
         "lookahead": Lookahead,
         "exp": Extrapolation,
-        "ema": EMA,
         "nur": NormUnion,
     },
 )

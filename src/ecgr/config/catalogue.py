@@ -34,7 +34,6 @@ WHEN: Mapping[str, tuple[str, Evidence]] = {
     "fedadam": ("gradients of very different sizes, as in text; not strong label skew", "literature"),
     "fedyogi": ("as fedadam, where updates change their size abruptly", "literature"),
     "fedexp": ("a learning rate that was chosen too small; can overshoot a tuned one", "measured"),
-    "fedavg/ema": ("a constant learning rate, or few clients a round", "our screening"),
     "fedavg/nur": ("steps that shrink because clients disagree: a control for length", "literature"),
     "fedavg[balanced_softmax]": ("classes in other shares; hurts where clients lack whole classes", "measured"),
     "fedavg[fedrs]": ("mild label skew; hurts where clients hold one class", "our screening"),

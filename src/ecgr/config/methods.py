@@ -214,8 +214,8 @@ class Method:
     def of(cls, given: Any) -> "Method":
         """A method from a string, from itself, or from one of its parts.
 
-        >>> Method.of("fedavg/ema+ecgr").name
-        'fedavg/ema+ecgr'
+        >>> Method.of("fedavg/nur+ecgr").name
+        'fedavg/nur+ecgr'
         """
         if isinstance(given, Method):
             return given

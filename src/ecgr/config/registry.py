@@ -217,6 +217,7 @@ class RunSettings:
     store: StoreName = "dense"
     checkpoint_every: Count = 1
     precision: Precision = "float32"
+    served: Literal["last", "average"] = "last"
 
 
 @dataclass(frozen=True, slots=True)

@@ -115,6 +115,7 @@ def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
         "params": {"": snapshot.params},
         "buffers": snapshot.buffers,
         "server": snapshot.server,
+        "average": snapshot.average,
     }
     if isinstance(snapshot.clients, StatesInMemory):
         parts |= {f"client.{client}": state for client, state in snapshot.clients.items()}
@@ -133,4 +134,5 @@ def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
         buffers=parts.get("buffers", {}),
         server=parts.get("server", {}),
         clients=StatesInMemory(dict(sorted(clients.items()))),
+        average=parts.get("average", {}),
     )

@@ -7,7 +7,7 @@ run that goes on from a snapshot computes the same bits as one that never stoppe
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypedDict
 
@@ -24,9 +24,13 @@ from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluate import Evaluation, evaluate
 from ecgr.simulation.kept import Kept
+from ecgr.simulation.served import averaged, mean_of
 from ecgr.simulation.user_code import user_code
 from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream
+
+PARAMS = " params"
+"""The parameters among the buffers of an average: a name that no buffer has."""
 
 
 class ClientStates(Mapping[int, State]):
@@ -55,6 +59,7 @@ class Snapshot:
         buffers: the global buffers.
         server: the algorithm's server state.
         clients: the states of the clients that have taken part; in a run directory they lie on disk.
+        average: running means of the served models, where ``run.served`` asks for them.
     """
 
     rounds: int
@@ -62,6 +67,7 @@ class Snapshot:
     buffers: Mapping[str, Tensor]
     server: State
     clients: ClientStates
+    average: State = field(default_factory=dict)
 
 
 class Line(TypedDict, total=False):
@@ -116,11 +122,20 @@ def start(problem: Problem) -> Snapshot:
 
 def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
     """The state dict of the model that is handed out."""
-    return {**problem.spec.named(served(problem, snapshot)), **snapshot.buffers}
+    params, buffers = served(problem, snapshot)
+    return {**problem.spec.named(params), **buffers}
 
 
-def served(problem: Problem, snapshot: Snapshot) -> Tensor:
-    """The parameters that are evaluated and handed out; clients start from ``snapshot.params``."""
+def served(problem: Problem, snapshot: Snapshot) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The parameters and buffers that are evaluated and handed out; clients start from ``snapshot.params``."""
+    if snapshot.average:
+        mean = mean_of(snapshot.average)
+        return mean.pop(PARAMS), mean
+    return latest(problem, snapshot), snapshot.buffers
+
+
+def latest(problem: Problem, snapshot: Snapshot) -> Tensor:
+    """The parameters that the algorithm would hand out after this round."""
     return problem.experiment.algorithm.served(snapshot.params, snapshot.server)
 
 
@@ -163,7 +178,7 @@ def finish_round(
         "examples": sum(r.examples for r in used) * problem.experiment.federation.local_epochs,
         "bytes_up": sum(_bytes(r.payload) + _bytes(r.buffers) for r in used),
         "bytes_down": sum(_bytes({"params": j.params}) + _bytes(j.buffers) + _bytes(j.server) for j in jobs),
-        "step_norm": float((served(problem, snapshot) - served(problem, after)).norm()),
+        "step_norm": float((latest(problem, snapshot) - latest(problem, after)).norm()),
         "clients": [_client_row(r, problem.metrics[0].name, evaluation) for r in used],
         "rejected": [{"client": client, "reason": reason} for client, reason in replies.rejected],
     }
@@ -194,7 +209,11 @@ def aggregate(problem: Problem, snapshot: Snapshot, replies: Replies) -> Snapsho
             f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
         )
     states = snapshot.clients.updated(snapshot.rounds + 1, replies.states)
-    return Snapshot(snapshot.rounds + 1, params, buffers, server, states)
+    after = Snapshot(snapshot.rounds + 1, params, buffers, server, states)
+    if problem.experiment.run.served == "average":
+        model = {PARAMS: latest(problem, after), **buffers}
+        after = replace(after, average=averaged(snapshot.average, after.rounds, model))
+    return after
 
 
 def learning_rate(problem: Problem, round_index: int) -> float:
@@ -213,7 +232,7 @@ def participants(problem: Problem, round_index: int) -> list[int]:
 
 def score(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
     """Evaluate the model that is handed out; a metric without a value is refused."""
-    evaluation = evaluate(problem, engine, served(problem, snapshot), snapshot.buffers)
+    evaluation = evaluate(problem, engine, *served(problem, snapshot))
     for name, value in evaluation.metrics.items():
         if not np.isfinite(value):
             line = f"round {snapshot.rounds}: the metric {name} is {value} on the test samples"

@@ -89,11 +89,8 @@ class Federation:
         """
         with_tests = [client for client, site in self.fleet.sites.items() if site.tests]
         nodes = self.fleet.wait_for(with_tests, len(with_tests), self.guard.deadline)
-        params = served(self.problem, snapshot)
-        orders = {
-            client: Order(self.run, client, snapshot.rounds, 0.0, NEVER, params, snapshot.buffers, {})
-            for client in nodes
-        }
+        params, buffers = served(self.problem, snapshot)
+        orders = {client: Order(self.run, client, snapshot.rounds, 0.0, NEVER, params, buffers, {}) for client in nodes}
         contents = {nodes[client]: order.to_records() for client, order in orders.items()}
         group, found, refused = f"{snapshot.rounds}.scores", {}, {}
         for node, reply in self.fleet.exchange(contents, MessageType.EVALUATE, group, self.guard.deadline):

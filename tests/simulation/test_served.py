@@ -1,0 +1,108 @@
+"""The averaged model: a window over the last rounds, the same everywhere, never what clients start from."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from ecgr.config.experiment import Experiment, load
+from ecgr.config.methods import parse_method
+from ecgr.runs.runner import run
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.rounds import served, simulate, start
+from ecgr.simulation.served import SHARE, averaged, mean_of
+from support.problems import blobs, offer, problem, same_bits, small_net
+
+ROUNDS = 18
+
+
+@given(st.lists(st.floats(-10, 10), min_size=1, max_size=120))
+def test_what_is_served_is_the_mean_of_a_seventh_to_a_quarter_of_the_rounds_so_far(values: list[float]) -> None:
+    """The oracle keeps all models; the state keeps two means and two counts."""
+    state: dict[str, torch.Tensor] = {}
+    for rounds in range(1, len(values) + 1):
+        state = averaged(state, rounds, {"w": torch.tensor([values[rounds - 1]], dtype=torch.float64)})
+        window = int(state["counts"][0])
+        expected = sum(values[rounds - window : rounds]) / window
+        assert float(mean_of(state)["w"]) == pytest.approx(expected, abs=1e-9)
+        assert rounds / SHARE <= window <= max(1, rounds / SHARE + rounds / (SHARE - 1) + 1)
+        assert len(state) <= 3
+
+
+def test_counters_are_the_last_ones() -> None:
+    state: dict[str, torch.Tensor] = {}
+    for rounds in range(1, 21):
+        state = averaged(state, rounds, {"steps": torch.tensor(rounds)})
+    assert int(mean_of(state)["steps"]) == 20
+
+
+@pytest.mark.parametrize("method", ["fedavg", "fedacg+ecgr", "fedexp"])
+def test_it_averages_what_the_rule_serves_and_changes_nothing_for_clients(
+    method: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    offer(monkeypatch, net=small_net)
+    outcomes = {}
+    for kind in ("last", "average"):
+        sections: dict[str, Any] = {
+            "model": {"name": "net"},
+            "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
+            "federation": {"rounds": ROUNDS, "batch_size": 8},
+            "run": {"served": kind},
+        }
+        for key, value in parse_method(method).items():
+            section, _, name = key.partition(".")
+            sections.setdefault(section, {})[name] = value
+        chosen = problem(blobs(24), [range(10), range(10, 24)], **sections)
+        rounds = simulate(chosen, SerialEngine(chosen), start(chosen))
+        outcomes[kind] = [(chosen, outcome.snapshot) for outcome in rounds]
+    lasts = [served(*outcome) for outcome in outcomes["last"]]
+    for (_, plain), (chosen, snapshot) in zip(outcomes["last"], outcomes["average"], strict=True):
+        assert same_bits(plain.params, snapshot.params)
+        window = int(snapshot.average["counts"][0])
+        recent = lasts[snapshot.rounds - window : snapshot.rounds]
+        params, buffers = served(chosen, snapshot)
+        assert torch.allclose(params, torch.stack([p for p, _ in recent]).mean(0), atol=1e-6)
+        for name, tensor in buffers.items():
+            if tensor.is_floating_point():
+                assert torch.allclose(tensor, torch.stack([b[name] for _, b in recent]).mean(0), atol=1e-6)
+
+
+def small(**changes: Any) -> Experiment:
+    return load("demo", {"partition.clients": 3, "data.fraction": 0.3, "run.served": "average", **changes})
+
+
+@pytest.mark.slow
+def test_serial_pooled_and_resumed_serve_the_same_bits(tmp_path: Path) -> None:
+    chosen = small(**{"federation.rounds": 12, "schedule.name": "constant"})
+    run(chosen, tmp_path / "serial")
+    run(chosen, tmp_path / "pooled", workers=2)
+
+    class Stop(Exception):
+        pass
+
+    def stop(row: Any) -> None:
+        if row["round"] == 9:
+            raise Stop
+
+    with pytest.raises(Stop):
+        run(chosen, tmp_path / "resumed", watch=stop)
+    run(chosen, tmp_path / "resumed", resume=True)
+    models = {(tmp_path / name / "model.safetensors").read_bytes() for name in ("serial", "pooled", "resumed")}
+    assert len(models) == 1
+
+
+@pytest.mark.slow
+def test_a_federation_serves_the_average_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("flwr", reason="the flower extra is not installed")
+    from support.federations import experiment, federate
+
+    offer(monkeypatch, net=small_net)
+    chosen = experiment("fedacg", changes={"run.served": "average", "federation.rounds": 10})
+    run(chosen, tmp_path / "simulated")
+    federate(chosen, tmp_path / "federated")
+    assert (tmp_path / "simulated/model.safetensors").read_bytes() == (
+        tmp_path / "federated/model.safetensors"
+    ).read_bytes()
