@@ -4,7 +4,7 @@ Under a constant learning rate the last model jitters around where it is going; 
 that every round's score is what one would have had by stopping there. The window is about the last fifth of the rounds
 so far, from two running means in O(1) memory: the older one is served; when the newer one has seen a seventh of all
 rounds, it takes the older one's place and a new one begins. So the window is a seventh to a quarter of the rounds, and
-up to round 7 the last model itself. Buffers are averaged alike; counters are the last ones. Clients never start from it.
+up to round 7 the last model itself. Buffers are averaged alike, counters are the last ones. Clients never start there.
 """
 
 from collections.abc import Mapping
