@@ -8,6 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ecgr.component import State
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import parse_method
 from ecgr.runs.runner import run
@@ -22,7 +23,7 @@ ROUNDS = 18
 @given(st.lists(st.floats(-10, 10), min_size=1, max_size=120))
 def test_what_is_served_is_the_mean_of_a_seventh_to_a_quarter_of_the_rounds_so_far(values: list[float]) -> None:
     """The oracle keeps all models; the state keeps two means and two counts."""
-    state: dict[str, torch.Tensor] = {}
+    state: State = {}
     for rounds in range(1, len(values) + 1):
         state = averaged(state, rounds, {"w": torch.tensor([values[rounds - 1]], dtype=torch.float64)})
         window = int(state["counts"][0])
@@ -33,7 +34,7 @@ def test_what_is_served_is_the_mean_of_a_seventh_to_a_quarter_of_the_rounds_so_f
 
 
 def test_counters_are_the_last_ones() -> None:
-    state: dict[str, torch.Tensor] = {}
+    state: State = {}
     for rounds in range(1, 21):
         state = averaged(state, rounds, {"steps": torch.tensor(rounds)})
     assert int(mean_of(state)["steps"]) == 20
