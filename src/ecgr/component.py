@@ -50,7 +50,7 @@ Count = Annotated[int, Field(ge=1)]
 def component(cls: C) -> C:
     """Make ``cls`` a frozen, slotted dataclass whose fields are checked strictly when it is constructed.
 
-    What does not fit is a `ConfigError` with one line for each field.
+    A value that a field does not allow is a `ConfigError` with one line for each field.
     """
     decorate: Any = validated_dataclass(frozen=True, slots=True, config=ConfigDict(strict=True, extra="forbid"))
     made = decorate(cls)

@@ -112,15 +112,22 @@ def _package(point: "EntryPoint") -> str:
 
 
 def unknown(path: str, name: str, allowed: Iterable[str], *, kind: str = "key") -> str:
-    """The line for a key or name that does not exist, with the nearest that does.
+    """The line for an unknown key or name: the nearest known one, and all of them.
 
     >>> unknown("data.name", "minst", ["mnist", "digits"], kind="data set")
-    "data.name: there is no data set 'minst'; did you mean 'mnist'? There are: digits, mnist"
+    "data.name: unknown data set 'minst'; did you mean 'mnist'? Expected one of: digits, mnist"
     """
     choices = sorted(allowed)
     nearest = get_close_matches(name, choices, n=1, cutoff=0.6)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else ""
-    return f"{path}: there is no {kind} {shown(name)}{hint or '.'} There are: {', '.join(choices) or 'none'}"
+    line = f"{path}: unknown {kind} {shown(name)}"
+    if not choices:
+        return f"{line}; there are none"
+    allowed_ones = f"one of: {', '.join(choices)}"
+    return (
+        f"{line}; did you mean {nearest[0]!r}? Expected {allowed_ones}"
+        if nearest
+        else f"{line}; expected {allowed_ones}"
+    )
 
 
 def shown(value: Any, most: int = 60) -> str:

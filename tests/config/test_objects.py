@@ -72,11 +72,14 @@ def test_an_object_of_a_table_s_class_is_recorded_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"regulator": 3}, "regulator.name: 3 does not fit; give a name that `ecgr list` shows, or an object"),
-        ({"algorithm": object()}, "algorithm.name: object has no method of an algorithm, so it is no algorithm"),
-        ({"data": object()}, "data.name: object has no load, so it is no data set"),
+        ({"regulator": 3}, "regulator.name: expected a name that `ecgr list` shows, or an object, got 3"),
+        (
+            {"algorithm": object()},
+            "algorithm.name: expected an algorithm, got object, which has no method of an algorithm",
+        ),
+        ({"data": object()}, "data.name: expected a data set, got object, which has no load"),
         ({"loss": None}, None),
-        ({"schedule": Share()}, "schedule.name: Share has no factor_at, so it is no schedule"),
+        ({"schedule": Share()}, "schedule.name: expected a schedule, got Share, which has no factor_at"),
     ],
 )
 def test_what_cannot_stand_for_a_name_is_refused(names: dict[str, Any], message: str | None) -> None:
@@ -99,7 +102,8 @@ def test_a_class_of_another_kind_is_refused_in_one_line(section: str) -> None:
         with pytest.raises(ConfigError) as caught:
             quickstart(**{section: each})
         [line] = caught.value.problems
-        assert line.startswith((f"{section}.name: {each.__name__} ", f"{section}.name: {each.__name__}(…)"))
+        assert line.startswith(f"{section}.name: ")
+        assert each.__name__ in line
         assert len(line.splitlines()) == 1
 
 

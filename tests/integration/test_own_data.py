@@ -104,8 +104,8 @@ def test_a_model_that_does_not_fit_is_refused_with_those_that_do(tmp_path: Path)
         ({"data.categorical": "[]"}, 3, "line 2, column 'kind': 'a' is not a number"),
         ({"data.kind": "numbers", "model.name": "lenet"}, 2, "models that fit"),
         ({"partition.clients": "7"}, 2, "7 clients cannot share 3 groups"),
-        ({"data.missing": "guess"}, 2, "data.missing: 'guess' does not fit; give one of: refuse, drop, mean, median"),
-        ({"data.features": "x"}, 2, "data.features: 'x' does not fit; give a list of texts"),
+        ({"data.missing": "guess"}, 2, "data.missing: expected one of: refuse, drop, mean, median, got 'guess'"),
+        ({"data.features": "x"}, 2, "data.features: expected a list of texts, got 'x'"),
     ],
 )
 def test_a_bad_table_gets_one_line_and_leaves_nothing(

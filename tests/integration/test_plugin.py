@@ -70,5 +70,5 @@ def test_its_parts_pass_the_public_checks(installed: Path) -> None:
 def test_without_it_the_file_is_refused_by_name(tmp_path: Path) -> None:
     done = ecgr("run", EXAMPLE / "experiment.toml", "--out", tmp_path / "run")
     assert done.returncode == 2
-    assert "regulator.name: there is no regulator 'largest_norm'" in done.stderr
+    assert "regulator.name: unknown regulator 'largest_norm'" in done.stderr
     assert not (tmp_path / "run").exists()

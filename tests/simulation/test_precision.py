@@ -121,7 +121,7 @@ def test_a_record_from_before_there_was_a_choice_is_one_of_float32_and_goes_on(t
 
 
 def test_an_unknown_precision_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"run\.precision: 'half' does not fit; give one of: float32, bf16"):
+    with pytest.raises(ConfigError, match=r"run\.precision: expected one of: float32, bf16, got 'half'"):
         Experiment.from_dict({"run": {"precision": "half"}})
 
 

@@ -104,7 +104,7 @@ def overrides(assignments: list[str] | None) -> dict[str, Any]:
     for assignment in assignments or []:
         key, equals, value = assignment.partition("=")
         if not equals:
-            raise ConfigError(f"--set: {assignment!r} does not fit; give KEY=VALUE, for example regulator.beta=0.5")
+            raise ConfigError(f"--set: expected KEY=VALUE, for example regulator.beta=0.5, got {assignment!r}")
         result[key.strip()] = parse_value(value.strip())
     return result
 

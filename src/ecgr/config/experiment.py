@@ -1,7 +1,7 @@
 """An experiment: everything that decides a run's numbers, frozen, strict, TOML in and out.
 
-Each section names an entry of a table and gives its parameters, plus a few keys of its own. A file or override that
-does not fit is refused with all its problems at once, before any data, directory or process is touched.
+Each section names an entry of a table and gives its parameters, plus a few keys of its own. All that is wrong
+with a config is said at once, before any data, directory or process is touched.
 """
 
 import dataclasses
@@ -275,7 +275,7 @@ def read(source: str | Path | Mapping[str, Any] | Task | Experiment) -> dict[str
     if isinstance(source, Mapping):
         return {section: dict(values) if isinstance(values, Mapping) else values for section, values in source.items()}
     if not isinstance(source, (str, Path)):
-        raise ConfigError(f"experiment: {shown(source)} does not fit; give a task, a preset's name, a file or a dict")
+        raise ConfigError(f"experiment: expected a task, a preset's name, a file or a dict, got {shown(source)}")
     return read_file(source)
 
 

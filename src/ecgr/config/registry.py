@@ -92,7 +92,7 @@ def validate(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[s
 
 
 def problems_with(path: str, component: Callable[..., Any], values: Mapping[str, Any]) -> list[str]:
-    """One line for every value that does not fit ``component``'s parameters; unknown keys are not looked at."""
+    """One line for every value that ``component``'s parameters do not allow; unknown keys are not looked at."""
     fields = parameters_of(component)
     known = {name: value for name, value in values.items() if name in fields}
     try:
@@ -105,8 +105,8 @@ def problems_with(path: str, component: Callable[..., Any], values: Mapping[str,
 
 def _problem(path: str, value: Any, field: FieldInfo) -> str:
     if value is None:
-        return f"{path}: missing; give {describe(field)}"
-    return f"{path}: {shown(value)} does not fit; give {describe(field)}"
+        return f"{path}: missing; expected {describe(field)}"
+    return f"{path}: expected {describe(field)}, got {shown(value)}"
 
 
 def describe(field: FieldInfo) -> str:
@@ -278,7 +278,7 @@ def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
     for key, value in sorted(changes.items(), key=lambda item: not item[0].endswith(".name")):
         section, _, name = key.partition(".")
         if not name:
-            raise ConfigError(f"{key}: keys look like section.key, for example regulator.beta")
+            raise ConfigError(f"{key}: expected section.key, for example regulator.beta")
         values = result.setdefault(section, {})
         if not isinstance(values, dict):
             continue  # reported as a section that is not a table
@@ -310,14 +310,14 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
     for name, section in SECTIONS.items():
         values = raw.get(name, {})
         if not isinstance(values, Mapping):
-            found.append(f"{name}: must be a section with keys, as in [{name}], not {values!r}")
+            found.append(f"{name}: expected a section with keys, as in [{name}], got {shown(values)}")
             continue
         chosen = values.get("name", section.default) if section.table is not None else None
         if isinstance(chosen, str) and section.table is not None and chosen not in section.table:
             found.append(unknown(f"{name}.name", chosen, section.table, kind=section.table.kind))
             continue
         if section.table is not None and chosen is None and values:
-            found.append(f"{name}.name: missing; give one of: {', '.join(sorted(section.table))}")
+            found.append(f"{name}.name: missing; expected one of: {', '.join(sorted(section.table))}")
             continue
         if chosen is not None and not isinstance(chosen, str) and (unfit := _unfit(name, section, chosen)):
             found.append(unfit)
@@ -333,14 +333,15 @@ def _unfit(name: str, section: Section, chosen: Any) -> str | None:
     """Why an object, or a class, cannot stand in the place of a name."""
     kind = name if section.table is None else section.table.kind
     if isinstance(chosen, bool | int | float | list | dict | tuple):
-        return f"{name}.name: {chosen!r} does not fit; give a name that `ecgr list` shows, or an object"
+        return f"{name}.name: expected a name that `ecgr list` shows, or an object, got {shown(chosen)}"
     lacking = [need for need in section.needs if not _has(chosen, need)]
     if section.table is ALGORITHMS and not is_algorithm(chosen):
         lacking = ["method of an algorithm"]
     if section.table is MODELS and isinstance(chosen, type) and not hasattr(chosen, "state_dict"):
         lacking = ["state_dict"]
     called = chosen.__name__ if isinstance(chosen, type) else type(chosen).__name__
-    return f"{name}.name: {called} has no {lacking[0]}, so it is no {kind}" if lacking else None
+    article = "an" if kind[0] in "aeiou" else "a"
+    return f"{name}.name: expected {article} {kind}, got {called}, which has no {lacking[0]}" if lacking else None
 
 
 def _has(chosen: Any, need: str) -> bool:

@@ -96,7 +96,7 @@ def _run(path: Path) -> ModuleType:
     import cloudpickle  # only where there is somebody's own code
 
     if not path.is_file():
-        raise ConfigError(f"experiment: there is no file {path}")
+        raise ConfigError(f"experiment: no file {path}")
     taken = _is_taken(path)
     name = f"ecgr_task_{path.stem}" if taken else path.stem
     spec = importlib.util.spec_from_file_location(name, path)

@@ -309,7 +309,7 @@ def _part(
         own = {section: values for section, values in sections.items() if section not in {"base", "grid"}}
         unfit = next((section for section, values in own.items() if not isinstance(values, Mapping)), None)
         if unfit is not None:
-            raise ConfigError(f"{where}: {unfit}: must be a section with keys, as in [{unfit}], not {own[unfit]!r}")
+            raise ConfigError(f"{where}: {unfit}: expected a section with keys, as in [{unfit}], got {own[unfit]!r}")
         raw = override(
             raw, {f"{section}.{key}": value for section, values in own.items() for key, value in values.items()}
         )
