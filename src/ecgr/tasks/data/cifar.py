@@ -4,6 +4,7 @@ A record is the label (for CIFAR-100 the coarse one, then the fine one) and 3,07
 32x32; https://www.cs.toronto.edu/~kriz/cifar.html.
 """
 
+import io
 import math
 import pickle
 import re
@@ -17,9 +18,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import component
-from ecgr.errors import DataError, EcgrError, IntegrityError
+from ecgr.errors import DataError, IntegrityError
 from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
-from ecgr.tasks.data.files import Digest, Source, find_folder, member, opened
+from ecgr.tasks.data.files import Digest, check_length, find_folder, member, read_file
 from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, assess
 from ecgr.tasks.samples import Samples
 
@@ -129,9 +130,7 @@ def _join(parts: list[NDArray[np.uint8]]) -> Images:
 
 
 def _pickled_batch(path: Path, key: str) -> Batch:
-    with opened(path) as source:
-        batch = read_pickle(source)
-        digest = source.finish()
+    batch, digest = read_pickle(path)
     images, labels = batch.get("data"), batch.get(key)
     if not isinstance(images, np.ndarray) or images.dtype != np.uint8 or images.shape[1:] != (PIXELS,):
         found = f"{images.dtype} {images.shape}" if isinstance(images, np.ndarray) else type(images).__name__
@@ -155,9 +154,8 @@ def _whole_numbers(path: Path, key: str, labels: object) -> Labels:
 
 
 def _pickled_names(path: Path, key: str) -> tuple[list[str], Digest]:
-    with opened(path) as source:
-        names = read_pickle(source).get(key)
-        digest = source.finish()
+    content, digest = read_pickle(path)
+    names = content.get(key)
     if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
         raise DataError(f"{path}: `{key}` must be a list of class names")
     return [name.decode("latin-1") if isinstance(name, bytes) else name for name in names], digest
@@ -165,23 +163,21 @@ def _pickled_names(path: Path, key: str) -> tuple[list[str], Digest]:
 
 def _binary_batch(path: Path, label_bytes: int, most: int) -> Batch:
     record = label_bytes + PIXELS
-    with opened(path) as source:
-        count, rest = divmod(source.size or 0, record)
-        if rest or not 0 < count <= most:
-            raise DataError(
-                f"{path}: {source.size:,} bytes are not 1 to {most:,} records of {record} bytes"
-                f" (record {count} breaks off at byte {count * record:,}); get it again"
-            )
-        records = np.frombuffer(source.read(count * record), dtype=np.uint8).reshape(count, record)
-        digest = source.finish()
+    content, digest = read_file(path, most * record)
+    count, rest = divmod(len(content), record)
+    if rest or not count:
+        raise DataError(
+            f"{path}: {len(content):,} bytes are not whole records of {record} bytes"
+            f" (record {count} breaks off at byte {count * record:,}); get it again"
+        )
+    records = np.frombuffer(content, dtype=np.uint8).reshape(count, record)
     return records[:, label_bytes:], records[:, label_bytes - 1].astype(np.int64), digest
 
 
 def _text_names(path: Path) -> tuple[list[str], Digest]:
-    with opened(path) as source:
-        text = source.read(min(source.size or 0, 1 << 16)).decode("utf-8", errors="replace")
-        digest = source.finish()
-    return [line.strip() for line in text.splitlines() if line.strip()], digest
+    content, digest = read_file(path, 1 << 16)
+    lines = content.decode("utf-8", errors="replace").splitlines()
+    return [line.strip() for line in lines if line.strip()], digest
 
 
 MOST_BYTES = 512 << 20  # the largest official file, CIFAR-100's training images, has 155 MB
@@ -200,35 +196,37 @@ class _Part:
         self.kind, self.value = kind, value
 
 
-def read_pickle(source: Source) -> dict[str, object]:
-    """The dict that the pickle in ``source`` holds; its keys as text, its arrays as arrays.
+def read_pickle(path: Path) -> tuple[dict[str, object], Digest]:
+    """The dict that a pickle holds, its keys as text, its arrays as arrays, and the hashes of the file.
 
     A pickle is a program that names things to import and calls them. Here names are only names: a pickle can make
     lists, dicts, text, numbers and arrays of integers, and whatever else it asks for is refused before it happens. The
-    unpickler is the standard library's in Python: its memo is a dict and its reads go through `Source`, so neither an
-    absurd index nor an absurd length sets memory aside.
+    unpickler is the standard library's in Python: its memo is a dict, and what it reads is in memory already, so
+    neither an absurd index nor an absurd length sets memory aside.
 
     Raises:
         IntegrityError: it wants something that reading images does not need, or is absurdly large.
         DataError: it is damaged, or holds something else than a dict.
     """
-    if source.size is None or source.size > MOST_BYTES:
-        raise IntegrityError(f"{source.path}: {source.size} bytes, no official file has more than {MOST_BYTES:,}")
+    if path.is_file() and path.stat().st_size > MOST_BYTES:
+        raise IntegrityError(f"{path}: {path.stat().st_size:,} bytes, no official file has more than {MOST_BYTES:,}")
+    content, digest = read_file(path, MOST_BYTES)
+    source = io.BytesIO(content)
     try:
-        content = _Unpickler(source, encoding="bytes").load()
-        if type(content) is not dict:
-            raise ValueError(f"a {type(content).__name__}, a dict was expected")
-        return {_text(key): _whole(value) if isinstance(value, _Part) else value for key, value in content.items()}
-    except EcgrError:
-        raise
+        found = _Unpickler(source, encoding="bytes").load()
+        if type(found) is not dict:
+            raise ValueError(f"a {type(found).__name__}, a dict was expected")
+        values = {_text(key): _whole(value) if isinstance(value, _Part) else value for key, value in found.items()}
     except _Refused as refused:
         raise IntegrityError(
-            f"{source.path}: before byte {source.offset:,} the pickle {refused}, which images do not need;"
+            f"{path}: before byte {source.tell():,} the pickle {refused}, which images do not need;"
             " nothing was run; do not use this file"
         ) from None
     except Exception as error:  # a damaged pickle raises whatever its bytes happen to spell
         reason = f"{type(error).__name__}: {error}"[:120]
-        raise DataError(f"{source.path}: damaged before byte {source.offset:,} ({reason}); get it again") from None
+        raise DataError(f"{path}: damaged before byte {source.tell():,} ({reason}); get it again") from None
+    check_length(path, content, source.tell())
+    return values, digest
 
 
 def _text(text: bytes | str) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 from ecgr.component import component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Images, Labels, check_labels, image_dataset
-from ecgr.tasks.data.files import Digest, Source, find_folder, member, opened
+from ecgr.tasks.data.files import Digest, check_length, find_folder, member, read_file
 from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, assess
 from ecgr.tasks.samples import Samples
 
@@ -72,32 +72,35 @@ def read_set(name: str, folder: Path, classes: tuple[str, ...], mean: float, std
 
 def read_images(path: Path, most: int) -> tuple[Images, Digest]:
     """An IDX file of at most ``most`` 28x28 images as (N, 1, 28, 28)."""
-    with opened(path) as source:
-        count = _count(source, IMAGES_MAGIC, "images", most)
-        height, width = struct.unpack(">2I", source.read(8))
-        if (height, width) != (SIDE, SIDE):
-            raise DataError(f"{path}: images of {height}x{width} at byte 8, {SIDE}x{SIDE} were expected")
-        images = np.empty((count, 1, SIDE, SIDE), dtype=np.uint8)
-        source.readinto(images.data)
-        return images, source.finish()
+    content, digest = read_file(path, 17 + most * SIDE * SIDE)
+    count, height, width = _sizes(path, content, IMAGES_MAGIC, "images", most, axes=3)
+    if (height, width) != (SIDE, SIDE):
+        raise DataError(f"{path}: images of {height}x{width} at byte 8, {SIDE}x{SIDE} were expected")
+    check_length(path, content, 16 + count * SIDE * SIDE)
+    return np.frombuffer(content, np.uint8, offset=16).reshape(count, 1, SIDE, SIDE).copy(), digest
 
 
 def read_labels(path: Path, most: int, classes: int) -> tuple[Labels, Digest]:
     """An IDX file of at most ``most`` labels below ``classes``."""
-    with opened(path) as source:
-        labels = np.frombuffer(source.read(_count(source, LABELS_MAGIC, "labels", most)), dtype=np.uint8)
-        digest = source.finish()
+    content, digest = read_file(path, 9 + most)
+    (count,) = _sizes(path, content, LABELS_MAGIC, "labels", most, axes=1)
+    check_length(path, content, 8 + count)
+    labels = np.frombuffer(content, np.uint8, offset=8)
     check_labels(path, labels, classes)
     return labels.astype(np.int64), digest
 
 
-def _count(source: Source, magic: int, what: str, most: int) -> int:
-    """Read magic number and count; refuse a count beyond the official one before memory is set aside for it."""
-    found, count = struct.unpack(">2I", source.read(8))
-    if found != magic:
-        raise DataError(f"{source.path}: magic number {found} at byte 0, an IDX file of {what} starts with {magic}")
-    if not count:
-        raise DataError(f"{source.path}: 0 {what} announced at byte 4")
-    if count > most:
-        raise DataError(f"{source.path}: {count:,} {what} announced at byte 4, the official file has {most:,}")
-    return int(count)
+def _sizes(path: Path, content: bytes, magic: int, what: str, most: int, axes: int) -> tuple[int, ...]:
+    """The sizes that a header announces; a file of something else, or of more than the official one, is refused."""
+    if len(content) >= 8:
+        found, count = struct.unpack(">2I", content[:8])
+        if found != magic:
+            raise DataError(f"{path}: magic number {found} at byte 0, an IDX file of {what} starts with {magic}")
+        if not count:
+            raise DataError(f"{path}: 0 {what} announced at byte 4")
+        if count > most:
+            raise DataError(f"{path}: {count:,} {what} announced at byte 4, the official file has {most:,}")
+    header = 4 + 4 * axes
+    if len(content) < header:
+        check_length(path, content, header)
+    return struct.unpack(f">{axes}I", content[4:header])
