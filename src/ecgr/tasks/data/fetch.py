@@ -12,6 +12,7 @@ import tempfile
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from inspect import signature
 from pathlib import Path, PurePosixPath
 from typing import Protocol, runtime_checkable
@@ -138,23 +139,19 @@ def _download(download: Download, folder: Path, *, progress: bool) -> Path:
         from requests import RequestException  # comes with pooch
     except ImportError:
         raise missing_extra("fetching data", "data") from None
-    pooch.get_logger().setLevel("WARNING")
+    pooch.get_logger().setLevel("INFO" if progress else "WARNING")  # which says what is downloaded from where
+    bar = progress and find_spec("tqdm") is not None
     failures, altered = [], False
     for url in download.mirrors:
-        with _Bar(download.file, shown=progress) as bar:
-            downloader = pooch.HTTPDownloader(progressbar=bar)
-            try:
-                return Path(
-                    pooch.retrieve(
-                        url, f"sha256:{download.sha256}", fname=download.file, path=folder, downloader=downloader
-                    )
-                )
-            except ValueError:
-                altered = True
-                failures.append(f"{url} gives a file with another hash")
-            except RequestException as error:
-                failures.append(f"{url} fails ({type(error).__name__})")
-    message = f"{download.file}: not to be had: {'; '.join(failures)}"
+        try:
+            known = f"sha256:{download.sha256}"
+            return Path(pooch.retrieve(url, known, fname=download.file, path=folder, progressbar=bar))
+        except ValueError:
+            altered = True
+            failures.append(f"{url} gives a file with another hash")
+        except RequestException as error:
+            failures.append(f"{url} fails ({type(error).__name__})")
+    message = f"{download.file}: download failed: {'; '.join(failures)}"
     if altered:
         raise DataError(f"{message}; nothing was kept")
     raise EnvironmentFault(f"{message}; check the network, or put the files there by hand")
@@ -193,33 +190,3 @@ def _settle(file: Path, place: Path) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     flush(file)
     file.replace(place)
-
-
-class _Bar:
-    """A progress bar on stderr, of the form that pooch calls."""
-
-    def __init__(self, name: str, *, shown: bool) -> None:
-        from rich.console import Console  # slow to import
-        from rich.progress import Progress  # likewise
-
-        self._progress = Progress(console=Console(stderr=True), disable=not shown, transient=True)
-        self._task = self._progress.add_task(name, total=None)
-        self.total: int | None = None
-
-    def __enter__(self) -> "_Bar":
-        self._progress.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._progress.stop()
-
-    def update(self, count: int) -> None:
-        """``count`` bytes more."""
-        self._progress.update(self._task, total=self.total, advance=count)
-
-    def reset(self) -> None:
-        """Back to the start."""
-        self._progress.reset(self._task)
-
-    def close(self) -> None:
-        """At the end."""
