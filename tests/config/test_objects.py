@@ -13,7 +13,6 @@ from ecgr.config.registry import SECTIONS
 from ecgr.core.geometry import Geometry, Regulation, identity
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
-from ecgr.sources import source_hash
 
 
 class Net(nn.Module):
@@ -116,16 +115,3 @@ def test_a_model_that_wants_what_the_data_do_not_say_is_refused() -> None:
 def test_keys_beside_an_object_are_refused_and_not_dropped() -> None:
     with pytest.raises(ConfigError, match=r"regulator.share: Share is given as an object; give it its share"):
         load("quickstart", {"regulator.name": Share(), "regulator.share": 0.1})
-
-
-@pytest.mark.parametrize("body", ["self.x * 2", "self.x * 3", "[self.x for _ in range(2)]"])
-def test_code_without_a_file_has_a_hash_of_what_it_does(body: str) -> None:
-    """As from standard input: the same code the same hash, other code another."""
-
-    def defined(text: str) -> Any:
-        names: dict[str, Any] = {"__name__": "nowhere"}
-        exec(f"class A:\n    x = 1\n    def act(self):\n        return {text}", names)
-        return names["A"]
-
-    assert source_hash(defined(body)) == source_hash(defined(body)) is not None
-    assert source_hash(defined(body)) != source_hash(defined("self.x * 4"))

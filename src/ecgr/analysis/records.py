@@ -13,13 +13,14 @@ from typing import Any, Literal
 from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
 from ecgr.analysis.summaries import RunSummary, Values
 from ecgr.errors import DataError
+from ecgr.runs.manifest import refuse_mixed
 from ecgr.runs.place import holder_path
 from ecgr.runs.record import RunRecord
 
 State = Literal["finished", "still going", "interrupted", "diverged"]
 
-APART = {"run.seed", "run.name"}
-"""Keys that never set two settings apart: seeds are paired, names are labels."""
+APART = {"run.seed", "run.name", "data.sha256"}
+"""Keys that never set two settings apart: seeds are paired, names are labels, other data are refused."""
 METHOD = ("loss", "algorithm", "server", "regulator")
 """Sections of a config that make up the method: what is compared, not what must be alike."""
 
@@ -91,6 +92,9 @@ def read_runs(records: Iterable[RunRecord], methods: Sequence[str] | None = None
         raise DataError("nothing to report: no run was given")
     settings = settings_of(unique) if methods is None else [""] * len(unique)
     names = [_method(record) for record in unique] if methods is None else methods
+    for setting in dict.fromkeys(settings):
+        alike = [each for each in zip(unique, names, settings, strict=True) if each[2] == setting]
+        refuse_mixed([record for record, _, _ in alike], [name for _, name, _ in alike])
     return [_run(*each) for each in zip(unique, names, settings, strict=True)]
 
 

@@ -110,7 +110,7 @@ def sweep_command(
     if dry_run:
         list_plans(plans, worker_count(workers))
         return
-    run_all(plans, workers=workers, engine=chosen, device=device, progress=sweep_progress)
+    run_all(plans, workers=workers, engine=chosen, device=device, progress=sweep_progress, warn=complain)
     say(f"{len(plans)} runs finished; {directory}")
 
 

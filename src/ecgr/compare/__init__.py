@@ -78,7 +78,7 @@ def compare(
     if not is_finished(source):
         plan = plan_comparison(source, baseline, methods=methods, seeds=seeds, settings=changes, tune=tune, out=out)
         check_ready(plan.runs, engine=engine, device=device)
-        make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress)
+        make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress, warn=warn)
         run_plan(plan, make, warn)
         return analyse(plan.directory).write(plan.directory, warn)
     asked = {"methods": methods, "seeds": seeds, "settings": changes, "tune": tune}

@@ -20,7 +20,7 @@ from ecgr.config.methods import PARTS, method_settings, split_methods
 from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError
 from ecgr.files import write_atomically
-from ecgr.runs.manifest import method_of
+from ecgr.runs.identity import Identify, method_of
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.sweep import Planned, plan
 from ecgr.tables import shown
@@ -74,6 +74,7 @@ class Plan:
     methods: tuple[MethodPlan, ...]
     seeds: Sequence[int]
     directory: Path
+    identify: Identify
     tuned: tuple[str, ...] = ()
 
     @property
@@ -112,7 +113,7 @@ class Plan:
         chosen = [
             replace(
                 method,
-                runs=_runs(self.raw, {**method.settings, **choice.best}, self.seeds, self.directory),
+                runs=_runs(self.raw, {**method.settings, **choice.best}, self.seeds, self.directory, self.identify),
                 chosen=choice.best,
             )
             for method, choice in zip(self.methods, choices, strict=True)
@@ -158,19 +159,20 @@ def plan_comparison(
     _refuse_grid(grid, chosen)
     name = next(iter(named.values()))[1].run.name
     directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
+    identify = Identify()
     planned = tuple(
         MethodPlan(
             name,
             changes,
-            _runs(raw, changes, chosen, directory),
-            _trials(raw, changes, experiment, grid, directory) if grid else (),
+            _runs(raw, changes, chosen, directory, identify),
+            _trials(raw, changes, experiment, grid, directory, identify) if grid else (),
         )
         for name, (changes, experiment) in named.items()
     )
     for key in grid:
         if not any(key in trial.values for method in planned for trial in method.trials):
             raise ConfigError(f"tune: no method has the key {key}; `ecgr list` shows the parameters")
-    return Plan(raw, planned, chosen, directory, tuple(grid))
+    return Plan(raw, planned, chosen, directory, identify, tuple(grid))
 
 
 def planned_records(directory: Path) -> tuple[str, list[tuple[str, RunRecord]]] | None:
@@ -243,13 +245,15 @@ def _named(raw: Raw, given: Sequence[Any]) -> dict[str, tuple[dict[str, Any], Ex
     return methods
 
 
-def _runs(raw: Raw, changes: Mapping[str, Any], seeds: Sequence[int], directory: Path) -> tuple[Planned, ...]:
+def _runs(
+    raw: Raw, changes: Mapping[str, Any], seeds: Sequence[int], directory: Path, identify: Identify
+) -> tuple[Planned, ...]:
     experiments = [Experiment.from_dict(override(raw, {**changes, "run.seed": seed})) for seed in seeds]
-    return tuple(plan(experiments, directory, RUNS))
+    return tuple(plan(experiments, directory, RUNS, identify))
 
 
 def _trials(
-    raw: Raw, changes: Mapping[str, Any], experiment: Experiment, grid: Grid, directory: Path
+    raw: Raw, changes: Mapping[str, Any], experiment: Experiment, grid: Grid, directory: Path, identify: Identify
 ) -> tuple[Trial, ...]:
     """Every combination of the grid for one method, trained on a part of the training data and scored on the rest.
 
@@ -262,7 +266,7 @@ def _trials(
         choice = dict(zip(own, values, strict=True))
         tried = {**changes, **choice, "data.validation": VALIDATION}
         experiments = [Experiment.from_dict(override(raw, {**tried, "run.seed": seed})) for seed in TUNING_SEEDS]
-        trials.append(Trial(choice, tuple(plan(experiments, directory, TUNING))))
+        trials.append(Trial(choice, tuple(plan(experiments, directory, TUNING, identify))))
     return tuple(trials)
 
 

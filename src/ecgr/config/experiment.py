@@ -153,7 +153,7 @@ class Experiment:
     def to_dict(self) -> dict[str, dict[str, Any]]:
         """The whole config as plain values, defaults included; `from_dict` gives the same experiment back.
 
-        Objects that are in no table are described by class, fields and a hash of their source.
+        Objects that are in no table are described by class and fields.
         """
         data = {k: v for k, v in plain_fields(self.data).items() if k != "metrics" or v is not None}
         parts = {section: description(table, part) for section, table, part in self._parts()}
@@ -178,7 +178,8 @@ class Experiment:
                 described, kept = own_description(part), raw[section]
                 raw[section] = {k: v for k, v in kept.items() if k not in described} | {"name": part}
         if isinstance(self.source, Task):
-            raw["data"] = {k: v for k, v in raw["data"].items() if k != "sha256"} | {"name": self.source}
+            told = plain_fields(self.source.identity)
+            raw["data"] = {k: v for k, v in raw["data"].items() if k not in told} | {"name": self.source}
         if isinstance(self.model, OwnModel):
             raw["model"] = {"name": self.model.make}
         return raw
@@ -268,6 +269,9 @@ def changes_of(settings: Mapping[str, Any] | None = None, **shorthands: Any) -> 
 
 def read(source: str | Path | Mapping[str, Any] | Task | Experiment) -> dict[str, Any]:
     """The nested dict behind a preset's name, a TOML file, a dict, a task or an experiment, not yet checked."""
+    task = source.source if isinstance(source, Experiment) else source
+    if isinstance(task, Task):
+        vars(task).pop("identity", None)  # its arrays may have been changed in place since they were last read
     if isinstance(source, Experiment):
         return source.raw()
     if isinstance(source, Task):

@@ -38,8 +38,6 @@ PARTS: Mapping[str, Table[Any]] = {
     "server": SERVER_RULES,
     "regulator": REGULATORS,
 }
-APART = {"name", "source_sha256"}
-"""Keys of a section that are no parameters."""
 _NAME = re.compile(r"([A-Za-z_][\w.-]*)\s*")
 _KEY = re.compile(r"([A-Za-z_]\w*)\s*=\s*")
 _WORD = re.compile(r"([^\s,()\[\]\"']+)\s*")
@@ -291,7 +289,7 @@ def _call(table: Table[Any], values: Mapping[str, Any]) -> str:
     given = ", ".join(
         f"{key}={_written(value)}"
         for key, value in values.items()
-        if key not in APART and not (value == declared[key].default if key in declared else value is None)
+        if key != "name" and not (value == declared[key].default if key in declared else value is None)
     )
     name = name if name in table else name.rpartition(".")[2]
     return f"{name}({given})" if given else name

@@ -1,7 +1,6 @@
 """Objects in the place of names: somebody's own regulator, algorithm, model, loss or task in an experiment.
 
-A record says what they are by their class and fields, and by a hash of their source, so that a run is never gone on
-with, or counted as done, after its code changed.
+A config says what they are by their class and fields; what their code is, a run's identity says (`ecgr.identity`).
 """
 
 import inspect
@@ -13,9 +12,9 @@ from hashlib import sha256
 from typing import Any, cast
 
 from ecgr.algorithms import Defaults, Entry
-from ecgr.component import Module, torch
+from ecgr.component import Module
 from ecgr.errors import ConfigError
-from ecgr.sources import qualified_name, source_hash
+from ecgr.identity import qualified_name
 from ecgr.tables import Table
 
 
@@ -32,10 +31,12 @@ def undress(part: Any) -> Any:
 
 
 def own_description(part: Any) -> dict[str, Any]:
-    """Class, fields and a hash of the source of an object that is in no table."""
+    """Class and fields of an object that is in no table."""
     part = undress(part)
+    if isinstance(part, partial):
+        return {**own_description(part.func), "arguments": plain([*part.args, dict(part.keywords)])}
     kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
-    return {"name": qualified_name(kind), **plain_fields(part), "source_sha256": source_hash(kind)}
+    return {"name": qualified_name(kind), **plain_fields(part)}
 
 
 def plain_fields(part: Any) -> dict[str, Any]:
@@ -61,7 +62,8 @@ def plain(value: Any) -> Any:
         import numpy as np  # only for arrays
 
         return sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
-    return qualified_name(value) if hasattr(value, "__qualname__") else repr(value)
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return qualified_name(named) if named is value or " at 0x" in repr(value) else repr(value)
 
 
 @dataclass(frozen=True)
@@ -77,16 +79,8 @@ class OwnModel:
     @classmethod
     def of(cls, given: Any) -> "OwnModel":
         """From whatever can be called for a model."""
-        if isinstance(given, partial):
-            arguments = {"arguments": plain([*given.args, dict(given.keywords)])}
-            return cls(given, {**own_description(given.func), **arguments})
-        if hasattr(given, "state_dict") and not isinstance(given, type):
-            kind, digest = type(given), sha256()
-            for name, tensor in given.state_dict().items():
-                bits = tensor.detach().cpu().reshape(-1).view(torch.uint8)  # numpy has no bfloat16
-                digest.update(name.encode() + bits.numpy().tobytes())
-            return cls(given, {"name": qualified_name(kind), "weights_sha256": digest.hexdigest()})
-        return cls(given, own_description(given))
+        module = hasattr(given, "state_dict") and not isinstance(given, type)
+        return cls(given, {"name": qualified_name(type(given))} if module else own_description(given))
 
     def build(self, shape: Mapping[str, int]) -> Module:
         """A fresh module; torch's generator decides its weights, unless a module is given as it is."""

@@ -12,7 +12,8 @@ from ecgr.config.experiment import Experiment, changes_of, load
 from ecgr.config.partition import natural_note
 from ecgr.errors import ConfigError, Diverged
 from ecgr.files import write_atomically
-from ecgr.runs.manifest import differences, identity_of, manifest_of
+from ecgr.runs.identity import PARTITION, Identify, manifest_of, task_facts
+from ecgr.runs.manifest import Identity, changed_facts, differences
 from ecgr.runs.place import acquire, locked, refuse_foreign
 from ecgr.runs.record import DIVERGED, RunRecord, RunWriter, to_json
 from ecgr.runs.workers import asked_workers, worker_count
@@ -68,8 +69,35 @@ def run(
     changes = changes_of(settings, rounds=rounds, lr=lr, batch_size=batch_size)
     if changes or not isinstance(experiment, Experiment):
         experiment = load(experiment, changes)
-    count = worker_count(workers)
     directory = Path(out) if out is not None else Path("runs") / (experiment.run.name or "run")
+    return make_run(
+        experiment,
+        directory,
+        workers=workers,
+        engine=engine,
+        device=device,
+        resume=resume,
+        apart=apart,
+        watch=watch,
+        warn=warn,
+    )
+
+
+def make_run(
+    experiment: Experiment,
+    directory: Path,
+    *,
+    identity: Identity | None = None,
+    workers: int | str = 1,
+    engine: "str | Cluster | None" = None,
+    device: str = "cpu",
+    resume: bool = False,
+    apart: float = 0.0,
+    watch: Watch | None = None,
+    warn: Callable[[str], None] | None = None,
+) -> RunRecord:
+    """As `run`, for an experiment whose ``identity`` may be known from its plan."""
+    count = worker_count(workers)
     if (directory / ".lock").exists():  # a run that is under way is said to be in use, before anything slow
         acquire(directory).release()
     refuse_foreign(directory, resume)
@@ -82,6 +110,7 @@ def run(
 
     kind = engine_kind(engine, count)
     problem, data = prepare(experiment, dataset, device), dataset.provenance
+    found = Identify()(experiment, data.files) if identity is None else _same_data(identity, data)
     natural = natural_note(experiment, dataset)
     del dataset  # where workers share the images, this process keeps no copy of its own
     check_store(problem, count)
@@ -95,7 +124,18 @@ def run(
     open_engine = ready_engine(problem, asked_workers(workers, kind.beyond), kind)
 
     every = experiment.run.checkpoint_every
-    play_into = partial(play, problem, data, directory, resume=resume, every=every, apart=apart, watch=watch, warn=warn)
+    play_into = partial(
+        play,
+        problem,
+        data,
+        directory,
+        identity=found,
+        resume=resume,
+        every=every,
+        apart=apart,
+        watch=watch,
+        warn=warn,
+    )
     from ecgr.simulation.rounds import simulate  # loads torch
 
     def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
@@ -119,6 +159,7 @@ def play(
     directory: Path,
     rounds: "Rounds",
     *,
+    identity: Identity | None = None,
     resume: bool,
     every: int,
     apart: float = 0.0,
@@ -130,16 +171,18 @@ def play(
     ``rounds`` plays on from a snapshot; a checkpoint is written after ``every`` so many rounds, if the last one is
     ``apart`` so many seconds ago.
     """
+    identity = identity or Identify()(problem.experiment, data.files)
     with locked(directory):
         refuse_foreign(directory, resume)
-        if not (resume and RunRecord.is_run(directory) and _finished(directory, problem, data)):
-            _play(problem, data, directory, rounds, every, apart, watch or _ignore, warn or _ignore)
+        if not (resume and RunRecord.is_run(directory) and _finished(directory, problem, identity)):
+            manifest = manifest_of(problem, data, identity)
+            _play(problem, manifest, directory, rounds, every, apart, watch or _ignore, warn or _ignore)
     return RunRecord.open(directory)
 
 
 def _play(
     problem: "Problem",
-    data: "Provenance",
+    manifest: Mapping[str, Any],
     directory: Path,
     rounds: "Rounds",
     every: int,
@@ -157,7 +200,7 @@ def _play(
     restored = load_checkpoint(checkpoints)
     if restored is None:
         snapshot, position = replace(start(problem), clients=StatesOnDisk(checkpoints / CLIENTS)), writer.position
-        writer.begin(manifest_of(problem, data))
+        writer.begin(manifest)
     else:
         snapshot, position = restored.snapshot, restored.position
         for line in restored.damaged:
@@ -179,13 +222,21 @@ def _play(
     writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
 
 
-def _finished(directory: Path, problem: "Problem", data: "Provenance") -> bool:
+def _same_data(planned: Identity, data: "Provenance") -> Identity:
+    """The planned identity, which has the hashes of the data that were read here, or none where it was planned."""
+    known = {name: text for name, text in planned["data"].items() if name != PARTITION}
+    if facts := changed_facts({"data": known}, {"data": data.files}):
+        raise ConfigError(f"{facts[0]} changed since the runs were planned; give the command again")
+    return {**planned, "data": {**planned["data"], **data.files}}
+
+
+def _finished(directory: Path, problem: "Problem", identity: Identity) -> bool:
     """Whether the run is finished; refuses to go on with one whose config, data or version differ, or that diverged.
 
     More rounds are no other run: it is then not finished any more, and goes on.
     """
     record = RunRecord.open(directory)
-    identity = identity_of(problem, data)
+    identity = {**identity, "task": task_facts(problem)}
     before, rounds = record.config["federation"]["rounds"], problem.experiment.federation.rounds
     manifest = {**record.manifest, "config": record.config}
     if rounds > before:

@@ -15,9 +15,11 @@ from typing import TYPE_CHECKING, Any, Protocol
 from ecgr.config.experiment import Experiment, read
 from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
+from ecgr.runs.identity import Identify
+from ecgr.runs.manifest import Identity, identity_key, made_anew
 from ecgr.runs.place import refuse_unusable
 from ecgr.runs.record import RunRecord
-from ecgr.runs.runner import run
+from ecgr.runs.runner import make_run
 from ecgr.runs.workers import asked_workers, worker_count
 from ecgr.tasks.data.fetch import OnDisk
 from ecgr.tasks.task import Task, TaskIdentity
@@ -40,6 +42,7 @@ class Planned:
 
     experiment: Experiment
     directory: Path
+    identity: Identity
 
     @property
     def name(self) -> str:
@@ -139,21 +142,33 @@ class RunJob:
         """Run or resume it; a known error is an answer, not an exception."""
         experiment = workspace.brought_to(self.planned.experiment)
         try:
-            run(experiment, self.planned.directory, device=self.device, resume=True, apart=apart, watch=watch)
+            make_run(
+                experiment,
+                self.planned.directory,
+                identity=self.planned.identity,
+                device=self.device,
+                resume=True,
+                apart=apart,
+                watch=watch,
+            )
         except EcgrError as error:
             reason = "; ".join(str(error).splitlines())
             return Failure(self.planned.name, reason, error.exit_code, isinstance(error, Diverged))
         return None
 
 
-def plan(variants: Iterable[Experiment], directory: Path, folder: str = "runs") -> list[Planned]:
-    """A place for each run: ``algorithm-regulator-seed-content`` under ``directory/folder``."""
+def plan(
+    variants: Iterable[Experiment], directory: Path, folder: str = "runs", identify: Identify | None = None
+) -> list[Planned]:
+    """A place for each run: ``algorithm-regulator-seed-identity`` under ``directory/folder``."""
+    identify = identify or Identify()
     planned: dict[str, Planned] = {}
     for experiment in variants:
-        config = experiment.to_dict()
+        identity = identify(experiment)
+        config = identity["config"]
         kind = re.sub(r"[^A-Za-z0-9._-]+", "", f"{config['algorithm']['name']}-{config['regulator']['name']}")
-        name = f"{kind}-seed{experiment.run.seed}-{experiment.key()}"
-        planned[name] = Planned(experiment, directory / folder / name)
+        name = f"{kind}-seed{experiment.run.seed}-{identity_key(identity)}"
+        planned[name] = Planned(experiment, directory / folder / name, identity)
     return list(planned.values())
 
 
@@ -166,11 +181,16 @@ def run_all(
     progress: Progress | None = None,
     tolerated: Container[int] = (),
     needed: Container[str] = (),
+    warn: Callable[[str], None] | None = None,
 ) -> None:
     """Make the runs that are left; one error with a line for each reason to fail, ``tolerated`` exit codes apart.
 
     Runs whose names are ``needed`` are made first; when one of them diverges, the others are not begun.
+    ``warn`` hears why runs are made though there are some of the same settings.
     """
+    if warn is not None:
+        for line in made_anew({planned.directory: planned.identity for planned in plans}):
+            warn(f"note: {line}")
     with progress(plans) if progress else nullcontext() as listener:
         found = execute(plans, workers=workers, engine=engine, device=device, listener=listener, needed=needed)
     failures = [failure for failure in found if failure.exit_code not in tolerated]

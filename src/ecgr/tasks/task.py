@@ -3,6 +3,7 @@
 A built-in data set with a model of the table makes one, and so do a person's own arrays and module.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, is_dataclass, replace
 from functools import cached_property
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from ecgr.errors import ConfigError, DataError
-from ecgr.sources import qualified_name, source_hash
+from ecgr.identity import qualified_name
 from ecgr.tables import unknown
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.losses import as_loss
@@ -34,6 +35,8 @@ class TaskIdentity:
 
     name: str
     sha256: str
+    loss: str
+    judged_by: str
 
     def load(self) -> Dataset:
         raise DataError(f"{self.name}: the samples of this task are in the process that made it; give the task itself")
@@ -93,15 +96,16 @@ class Task:
 
     @cached_property
     def identity(self) -> TaskIdentity:
-        """Its name and a hash of all its arrays, of its loss and of its metrics."""
-        digest = sha256(repr([_said(part) for part in (self.loss, *self.metrics.values())]).encode())
+        """Its name, a hash of all its arrays, and what its loss and its metrics are called."""
+        digest = sha256()
         for samples in (self.train, self.test):
             arrays = [*named_arrays(samples.inputs), ("targets", samples.targets)]
             arrays += [] if samples.groups is None else [("groups", samples.groups)]
             for name, array in arrays:
                 digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
                 digest.update(np.ascontiguousarray(array).data if array.size else b"")
-        return TaskIdentity(self.name, digest.hexdigest())
+        metrics = ", ".join(map(_said, self.metrics.values()))
+        return TaskIdentity(self.name, digest.hexdigest(), _said(self.loss), metrics)
 
     @property
     def partition_section(self) -> dict[str, Any]:
@@ -125,12 +129,12 @@ class Task:
         )
 
 
-def _said(part: Any) -> tuple[Any, ...]:
-    """A loss or a metric as text that changes when it does; of somebody's own, with a hash of its source."""
+def _said(part: Any) -> str:
+    """A loss or a metric by name and fields; what its code is, a run's identity says."""
     own = getattr(part, "function", part)
-    kind = own if isroutine(own) else type(own)
-    fields = repr(part) if own is part and is_dataclass(part) else getattr(part, "name", "")
-    return qualified_name(kind), None if kind.__module__.startswith("ecgr.") else source_hash(kind), fields
+    if own is part and is_dataclass(part):
+        return re.sub(r" at 0x[0-9a-f]+", "", repr(part))
+    return f"{qualified_name(own if isroutine(own) else type(own))} {getattr(part, 'name', '')}".strip()
 
 
 def _shape(train: Samples) -> dict[str, int]:

@@ -1,0 +1,130 @@
+"""A run's identity: everything that decides its numbers, which are its config, data, user code and versions."""
+
+import os
+import platform
+import sys
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from hashlib import sha256
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from ecgr._version import __version__
+from ecgr.config.experiment import Experiment
+from ecgr.config.methods import Method
+from ecgr.config.objects import OwnModel, description, undress
+from ecgr.errors import EcgrError
+from ecgr.identity import Code, code_of
+from ecgr.runs.manifest import Identity
+from ecgr.runs.origin import commit
+from ecgr.tasks.losses import LOSSES
+from ecgr.tasks.metrics import METRICS, describe
+from ecgr.tasks.models import MODELS
+from ecgr.tasks.task import Task, TaskIdentity
+
+if TYPE_CHECKING:
+    from ecgr.simulation.workspace import Problem
+    from ecgr.tasks.data.dataset import Provenance
+PARTITION = "partition"
+"""What the hash of ``partition.file`` is called among those of the data."""
+
+
+class Identify:
+    """Identities of experiments; each data set is read once, and each part's code is followed once."""
+
+    def __init__(self) -> None:
+        self._data: dict[Any, Mapping[str, str]] = {}
+        self._code: dict[int, tuple[Any, Code]] = {}
+
+    def __call__(self, experiment: Experiment, files: Mapping[str, str] | None = None) -> Identity:
+        """The identity of an experiment; ``files`` are the hashes of its data, if they are known already."""
+        codes = {name: self._code_of(part) for name, part in user_parts(experiment)}
+        sections: dict[str, dict[str, str]] = {}
+        for name, found in codes.items():
+            sections.setdefault(name.partition(" ")[0], {}).update(found.pieces)
+        code = {name: pieces for name, pieces in sections.items() if pieces}
+        versions = {"ecgr": __version__, **{name: version(name) for name in ("torch", "numpy")}}
+        versions |= {name: text for found in codes.values() for name, text in found.packages.items()}
+        if code:  # byte code is that of one Python
+            versions["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
+        data = dict(self._files(experiment.source) if files is None else files)
+        if experiment.partition.file is not None:
+            data |= _partition_file(experiment.partition.file)
+        return {"config": experiment.to_dict(), "data": data, "code": code, "versions": versions}
+
+    def _code_of(self, part: Any) -> Code:
+        if id(part) not in self._code:
+            self._code[id(part)] = (part, code_of(part))
+        return self._code[id(part)][1]
+
+    def _files(self, source: Any) -> Mapping[str, str]:
+        """The hashes of a data set's files; none where it cannot be read here."""
+        if isinstance(source, Task | TaskIdentity):
+            return {"task": (source.identity if isinstance(source, Task) else source).sha256}
+        if source not in self._data:
+            try:
+                self._data[source] = source.load().files
+            except EcgrError:  # other machines may have it; where none has, each run says why
+                self._data[source] = {}
+        return self._data[source]
+
+
+def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:
+    """What an experiment is made of that may be user code, by the section that it stands for."""
+    model, source = experiment.model, experiment.source
+    yield "model", model.make if isinstance(model, OwnModel) else MODELS[model.name]
+    if isinstance(source, Task):
+        yield "loss", undress(experiment.loss or source.loss)
+        for name, metric in source.metrics.items():
+            yield f"metrics {name}", undress(metric)
+    elif not isinstance(source, TaskIdentity):
+        yield "data", source
+        yield "loss", undress(experiment.loss)
+    for name in ("partitioner", "correction", "server", "regulator", "optimizer", "schedule"):
+        yield name, undress(getattr(experiment, name))
+
+
+def _partition_file(path: str) -> dict[str, str]:
+    try:
+        return {PARTITION: sha256(Path(path).read_bytes()).hexdigest()}
+    except OSError:  # said when the clients' samples are dealt out
+        return {}
+
+
+def method_of(experiment: Experiment) -> Method:
+    """What an experiment does about unlike clients."""
+    return Method(experiment.correction, experiment.server, experiment.regulator, experiment.loss)
+
+
+def task_facts(problem: "Problem") -> dict[str, Any]:
+    """What only a model that was made can tell, and what its loss and metrics are."""
+    return {
+        "parameters": problem.spec.digest(),
+        "loss": description(LOSSES, problem.loss),
+        "metrics": {metric.name: description(METRICS, metric) for metric in problem.metrics},
+    }
+
+
+def manifest_of(problem: "Problem", data: "Provenance", identity: Identity) -> dict[str, Any]:
+    """An allow-list of facts, nothing from the environment beyond it."""
+    experiment = problem.experiment
+    return {
+        "name": experiment.run.name,
+        "key": experiment.key(),
+        "method": method_of(experiment).name,
+        **identity,
+        "task": task_facts(problem),
+        "commit": commit(),
+        "created": datetime.now(UTC).isoformat(timespec="microseconds"),
+        "machine": {
+            "python": platform.python_version(),
+            "system": platform.system(),
+            "processor": platform.machine(),
+            "cores": os.cpu_count(),
+        },
+        "notes": list(data.notes),
+        "classes": list(data.classes),
+        "partition": problem.class_counts.tolist(),
+        "metrics": [describe(metric) for metric in problem.metrics],
+    }
