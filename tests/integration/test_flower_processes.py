@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import psutil  # type: ignore[import-untyped]
 import pytest
 from safetensors.torch import load_file
 
 from ecgr.config.experiment import load
 from ecgr.runs.record import RunRecord
+from ecgr.tasks.partition import Partition, save_partition
 from support.commands import ECGR, ecgr, environment, rows_without_times
 from support.hospitals import write_hospitals
 from support.problems import same_bits
@@ -97,6 +99,75 @@ def command_line(process: psutil.Process) -> list[str]:
         return []
 
 
+SIZES = (20, 60, 200, 2000)
+SITE = """
+import numpy as np
+
+def load():
+    file = np.load({file!r})
+    return (file["inputs"], file["targets"]), (file["test_inputs"], file["test_targets"])
+"""
+HOSTILE = """
+import dataclasses, sys
+site = sys.modules.get("ecgr.flower.apps.site")  # only where this is a ClientApp of the federation
+"""
+REPLIES = """
+if site is not None and not hasattr(site, "honest"):
+    site.honest = site.reply_records
+
+    def reply(order, upload, **more):
+        records = site.honest(order, upload, **more)
+        if order.round_index == 0:
+            arrays = records.array_records["arrays"]
+            name = next(name for name in arrays if name.endswith("running_var"))
+            arrays[name] = type(arrays[name])(-arrays[name].numpy())
+        if order.round_index == 1:
+            records.config_records["report"]["examples"] = 10**6
+        return records
+
+    site.reply_records = reply
+"""
+ENROLMENT = """
+if site is not None and not hasattr(site, "honest"):
+    site.honest = site.Enrolment.of
+
+    def claim(*arguments):
+        return dataclasses.replace(site.honest(*arguments), examples=10**6)
+
+    site.Enrolment.of = claim
+"""
+
+
+def write_sites(folder: Path, hostile: str = "") -> Path:
+    """Four sites of very different size with images of four classes, the second of them perhaps hostile.
+
+    The experiment's path is returned; beside it is what a run on all samples needs.
+    """
+    rng, parts = np.random.default_rng(0), []
+    for name, size in zip("abcd", SIZES, strict=True):
+        targets = rng.integers(0, 4, size + 40)
+        inputs = (rng.normal(size=(size + 40, 1, 8, 8)) + targets[:, None, None, None]).astype(np.float32)
+        parts.append((inputs[:size], targets[:size], inputs[size:], targets[size:]))
+        _write_site(folder / "sites" / name / "task.py", *parts[-1], hostile=hostile if name == "b" else "")
+    inputs, targets, test_inputs, test_targets = (np.concatenate(each) for each in zip(*parts, strict=True))
+    _write_site(folder / "all.py", inputs, targets, test_inputs, test_targets)
+    owners = np.split(np.arange(len(targets)), np.cumsum(SIZES)[:-1])
+    save_partition(folder / "partition.json", Partition.of(owners), len(targets))
+    path = folder / "experiment.toml"
+    path.write_text(
+        '[data]\nname = "site"\nclasses = 4\n[partition]\nclients = 4\n[model]\nname = "cnn"\nwidth = 0.06\n'
+        '[optimizer]\nname = "sgd"\nlr = 0.01\n[federation]\nrounds = 3\nbatch_size = 20\n'
+    )
+    return path
+
+
+def _write_site(path: Path, inputs: Any, targets: Any, test_inputs: Any, test_targets: Any, hostile: str = "") -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    file = path.with_suffix(".npz")
+    np.savez(file, inputs=inputs, targets=targets, test_inputs=test_inputs, test_targets=test_targets)
+    path.write_text(SITE.format(file=str(file)) + (HOSTILE + hostile if hostile else ""))
+
+
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
     started: list[Running] = []
@@ -141,7 +212,7 @@ def test_a_federation_gives_the_weights_of_a_run_and_leaves_no_process(
 
 
 @pytest.mark.nightly
-def test_sites_with_data_of_their_own_gives_the_weights_of_a_run_on_all_files(tmp_path: Path) -> None:
+def test_hospitals_with_files_of_their_own_train_as_one_run_on_all_files(tmp_path: Path) -> None:
     """Four SuperNodes over TLS, each with a folder that has its own hospital's file; the server has no data."""
     write_hospitals(tmp_path)
     sets = ["federation.rounds=2", "federation.batch_size=8", "partition.min_batches=1", "algorithm.name=scaffold"]
@@ -155,6 +226,50 @@ def test_sites_with_data_of_their_own_gives_the_weights_of_a_run_on_all_files(tm
     assert simulated.returncode == 0, simulated.stderr
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
     assert weights[0] == weights[1]
+
+
+@pytest.mark.nightly
+def test_four_sites_of_very_different_size_over_tls_gives_the_weights_of_a_run(tmp_path: Path) -> None:
+    """20, 60, 200 and 2,000 samples, each at its site alone: nobody is refused for being large or small."""
+    experiment = write_sites(tmp_path)
+    federated = ecgr("federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run")
+    assert federated.returncode == 0, federated.stderr
+    record = RunRecord.open(tmp_path / "run")
+    assert [[client["examples"] for client in row["clients"]] for row in record.rounds] == [[*SIZES]] * 3
+    assert [row["rejected"] for row in record.rounds] == [[]] * 3
+    whole = ["--set", f"partition.file={tmp_path / 'partition.json'}", "--out", tmp_path / "simulated"]
+    simulated = ecgr("run", experiment, *whole, ECGR_TASK=str(tmp_path / "all.py"))
+    assert simulated.returncode == 0, simulated.stderr
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.nightly
+def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without_it(tmp_path: Path) -> None:
+    """The site of 60 samples runs code of its own: negative variances in round 1, a million samples in round 2."""
+    experiment = write_sites(tmp_path, hostile=REPLIES)
+    federated = ecgr("federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run")
+    assert federated.returncode == 0, federated.stderr
+    rows = RunRecord.open(tmp_path / "run").rounds
+    assert [[client["client"] for client in row["clients"]] for row in rows] == [[0, 2, 3]] * 2 + [[0, 1, 2, 3]]
+    reasons = [[(one["client"], one["reason"]) for one in row["rejected"]] for row in rows]
+    assert [[client for client, _ in each] for each in reasons] == [[1], [1], []]
+    assert "running_var" in reasons[0][0][1]
+    assert reasons[1][0][1].startswith("weight: 1000000")
+
+
+@pytest.mark.nightly
+def test_a_site_that_claims_a_million_samples_is_left_out_by_name(tmp_path: Path) -> None:
+    """What it says when it joins is held against the list that was written when its data were loaded."""
+    experiment = write_sites(tmp_path, hostile=ENROLMENT)
+    command = ["federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run", "--keep"]
+    federated = ecgr(*command)
+    assert federated.returncode == 0, federated.stderr
+    record = RunRecord.open(tmp_path / "run")
+    assert [[client["client"] for client in row["clients"]] for row in record.rounds] == [[0, 2, 3]] * 3
+    said = "left out: b: examples: it claims 1,000,000, allowed 60 (in the list)"
+    assert said in record.manifest["notes"]
+    assert 'name = "b"\nsamples = 60\n' in (tmp_path / "run" / ".federation" / "server" / "sites.toml").read_text()
 
 
 @pytest.mark.nightly
