@@ -237,7 +237,12 @@ def test_four_sites_of_very_different_size_over_tls_gives_the_weights_of_a_run(t
     record = RunRecord.open(tmp_path / "run")
     assert [[client["examples"] for client in row["clients"]] for row in record.rounds] == [[*SIZES]] * 3
     assert [row["rejected"] for row in record.rounds] == [[]] * 3
-    whole = ["--set", f"partition.file={tmp_path / 'partition.json'}", "--out", tmp_path / "simulated"]
+    whole: list[str | Path] = [
+        "--set",
+        f"partition.file={tmp_path / 'partition.json'}",
+        "--out",
+        tmp_path / "simulated",
+    ]
     simulated = ecgr("run", experiment, *whole, ECGR_TASK=str(tmp_path / "all.py"))
     assert simulated.returncode == 0, simulated.stderr
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
@@ -262,7 +267,16 @@ def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without
 def test_a_site_that_claims_a_million_samples_is_left_out_by_name(tmp_path: Path) -> None:
     """What it says when it joins is held against the list that was written when its data were loaded."""
     experiment = write_sites(tmp_path, hostile=ENROLMENT)
-    command = ["federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run", "--keep"]
+    command: list[str | Path] = [
+        "federate",
+        "local",
+        experiment,
+        "--sites",
+        tmp_path / "sites",
+        "--out",
+        tmp_path / "run",
+        "--keep",
+    ]
     federated = ecgr(*command)
     assert federated.returncode == 0, federated.stderr
     record = RunRecord.open(tmp_path / "run")
