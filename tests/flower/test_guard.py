@@ -6,8 +6,10 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from torch import nn
 
 from ecgr.algorithms import ALGORITHMS
 from ecgr.errors import ConfigError, QuorumLost
@@ -19,13 +21,14 @@ from support.quick import quick_where
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from flwr.app import Message
+from flwr.app import Array, Message
 
 from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.memory import MemoryGrid
 from ecgr.flower.apps.site import Prepared, app_for
 from ecgr.flower.guard.guard import Arrival, Guard
+from ecgr.flower.guard.inspection import reserved_names
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
 from support.ticks import Ticks
 
@@ -130,9 +133,6 @@ def test_a_bad_reply_leaves_the_aggregate_of_the_good_ones(
 
 
 def test_fednova_cannot_be_scaled_by_a_claimed_number_of_steps(tmp_path: Path) -> None:
-    import numpy as np
-    from flwr.app import Array
-
     chosen = task("fednova")
     culprit = participants(chosen, 0)[0]
 
@@ -206,6 +206,48 @@ def test_of_two_the_longer_is_the_outlier(tmp_path: Path) -> None:
     guard = Guard(min_clients=1)
     outcome = federation(chosen, tmp_path, guard, tamper=tamper).play_round(start(chosen))
     assert [client["client"] for client in outcome.row["clients"]] == sampled[:1]
+
+
+def indexed(*, channels: int = 1, classes: int = 3) -> nn.Module:
+    """A net whose outputs are ordered by an integer buffer."""
+
+    class Indexed(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.net = small_net(channels=channels, classes=classes)
+            self.register_buffer("order", torch.arange(classes))
+
+        def forward(self, images: torch.Tensor) -> torch.Tensor:
+            outputs: torch.Tensor = self.net(images)[:, self.order]
+            return outputs
+
+    return Indexed()
+
+
+@pytest.mark.parametrize("shift", [1000, 1, -1])
+def test_an_index_that_a_site_moved_is_not_used(shift: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would be merged by maximum, and there is no such class."""
+    offer(monkeypatch, indexed=indexed)
+    chosen = problem(blobs(34), PARTS, model={"name": "indexed"}, federation={"rounds": ROUNDS, "batch_size": 4})
+
+    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
+        if node == 1:
+            arrays = reply.content.array_records["arrays"]
+            arrays["buffers/order"] = Array(arrays["buffers/order"].numpy() + shift)
+        return [reply]
+
+    for outcome in rounds(federation(chosen, tmp_path, tamper=tamper), start(chosen)):
+        ((client, reason),) = ((entry["client"], entry["reason"]) for entry in outcome.row["rejected"])
+        assert (client, reason.split(":")[0]) == (1, "range")
+
+
+def test_all_names_of_the_record_are_reserved(tmp_path: Path) -> None:
+    chosen = task("scaffold")
+    row = federation(chosen, tmp_path).play_round(start(chosen)).row
+    assert {*row, *row["metrics"], "store", "state_lost", "clipped"} <= reserved_names(chosen)
+    said = {"update_norm", "steps_memory", "regulation_seconds"}
+    assert not reserved_names(chosen) & said
+    assert said <= row["clients"][0].keys()
 
 
 def test_a_guard_must_make_sense() -> None:

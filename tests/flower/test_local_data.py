@@ -7,6 +7,8 @@ import pytest
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
+from flwr.app import Context, Message
+
 from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
@@ -112,3 +114,26 @@ def test_the_number_of_sites_must_be_known(folders: Path) -> None:
     chosen = load("quickstart").replace({"data.name": "heart_disease", "partition.name": "groups", "model.name": "mlp"})
     with pytest.raises(ConfigError, match=r"partition\.clients: missing"):
         federate(chosen.replace({"partition.clients": None}), folders, folders / "federated")
+
+
+@pytest.mark.parametrize(
+    ("name", "score"), quick_where(lambda name, score: score == 2.47, [("metric/auc", 2.47), ("metric/accuracy", -0.1)])
+)
+def test_a_score_out_of_range_is_not_used_and_its_site_named(
+    folders: Path, monkeypatch: pytest.MonkeyPatch, name: str, score: float
+) -> None:
+    chosen, honest = experiment("fedavg", "none"), client_app(experiment("fedavg", "none"), local_data=True)
+
+    def boasting(message: Message, context: Context) -> Message:
+        reply = honest(message, context)
+        if message.metadata.message_type == "evaluate" and context.node_config["partition-id"] == 2:
+            reply.content.metric_records["metrics"][name] = score
+        return reply
+
+    monkeypatch.setenv("ECGR_DATA", "/nowhere")
+    grid = MemoryGrid(boasting, nodes(folders))  # type: ignore[arg-type]
+    grid.serve(server_app(chosen, folders / "out", guard=Guard(deadline=60), clock=Ticks(), local_data=True))
+    for row in RunRecord.open(folders / "out").rounds:
+        ((client, reason),) = ((entry["client"], entry["reason"]) for entry in row["rejected"])
+        assert (client, reason) == (2, f"evaluation: score: {name} is {score}, allowed 0 to 1")
+        assert all(0 <= value <= 1 for value in row["metrics"].values())

@@ -9,11 +9,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from torch import nn
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict, UserConfig
-from flwr.serverapp.strategy import FedAvg
+from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, Guarded, MemoryGrid
@@ -116,6 +118,63 @@ def test_a_guarded_strategy_aggregates_the_good_replies_alone(spoil: Any, word: 
 def test_a_guarded_strategy_gives_up_without_a_quorum(apps: Any) -> None:
     with pytest.raises(QuorumLost, match="void 2 times"):
         guarded_rounds(apps, Guard(min_clients=4, attempts=2), poison, rounds=5)
+
+
+def batch_norm() -> nn.Module:
+    torch.manual_seed(0)
+    flat = (nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+    return nn.Sequential(*flat)
+
+
+@pytest.mark.parametrize("strategy", [FedAvg, FedAdam])
+def test_a_guarded_strategy_learns_with_batch_norm(strategy: Any, apps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Flower's mean of the counters is a fraction; sites would answer in float64, which is not the model's dtype."""
+    for module in (apps.task, apps.client_app):
+        monkeypatch.setattr(module, "build_model", batch_norm)
+    guarded = Guarded(strategy(fraction_evaluate=0.0))
+    start = ArrayRecord(batch_norm().state_dict())
+    config = ConfigRecord({"lr": 0.05, "sites": 4})
+    result = guarded.start(MemoryGrid(apps.client_app.app, NODES), start, 4, train_config=config)
+    assert guarded.rejected == []
+    assert {name: array.dtype for name, array in result.arrays.items()} == {n: a.dtype for n, a in start.items()}
+    losses = [result.train_metrics_clientapp[number]["loss"] for number in range(1, 5)]
+    assert losses[-1] < losses[0]
+
+
+def test_a_guarded_strategy_does_not_finish_without_replies(apps: Any) -> None:
+    """Also where fewer rounds are left than attempts."""
+    answered: list[int] = []
+
+    def once(node: int, order: Message, reply: Message) -> Sequence[Message]:
+        answered.append(node)
+        return [reply] if len(answered) <= len(NODES) else []
+
+    grid, start = MemoryGrid(apps.client_app.app, NODES, tamper=once), ArrayRecord(apps.task.build_model().state_dict())
+    with pytest.raises(QuorumLost, match="round 2: void 3 times, 0 replies usable"):
+        Guarded(FedAvg(fraction_evaluate=0.0)).start(
+            grid, start, 2, train_config=ConfigRecord({"lr": 0.05, "sites": 4})
+        )
+
+
+def overstate(order: Message, reply: Message) -> Sequence[Message]:
+    reply.content.metric_records["metrics"]["num-examples"] = 10**6
+    return [reply]
+
+
+def negative(order: Message, reply: Message) -> Sequence[Message]:
+    arrays = reply.content.array_records["arrays"]
+    arrays["2.running_var"] = Array(-arrays["2.running_var"].numpy())
+    return [reply]
+
+
+@pytest.mark.parametrize(("spoil", "word"), [(overstate, "weight"), (negative, "range")])
+def test_a_guarded_strategy_judges_weights_and_variances(
+    spoil: Any, word: str, apps: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (apps.task, apps.client_app):
+        monkeypatch.setattr(module, "build_model", batch_norm)
+    strategy, _ = guarded_rounds(apps, Guard(), spoil)
+    assert [(r, reason.split(":")[0]) for r, _, reason in strategy.rejected] == [(1, word), (2, word)]
 
 
 def test_a_strategy_of_flowers_cannot_clip() -> None:

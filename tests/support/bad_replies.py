@@ -18,7 +18,7 @@ Spoil = Callable[[Message, Message], Sequence[Message]]
 def _with_array(change: Callable[[NDArray[Any]], NDArray[Any]], name: str = UPDATE) -> Spoil:
     def spoil(order: Message, reply: Message) -> Sequence[Message]:
         arrays = reply.content.array_records["arrays"]
-        arrays[name] = Array(change(arrays[name].numpy().copy()))
+        arrays[name] = Array(np.asarray(change(arrays[name].numpy().copy())))
         return [reply]
 
     return spoil
@@ -88,9 +88,12 @@ def _without_record(order: Message, reply: Message) -> Sequence[Message]:
     return [reply]
 
 
-def _with_bad_metric(order: Message, reply: Message) -> Sequence[Message]:
-    reply.content.metric_records["metrics"]["accuracy"] = 1.0
-    return [reply]
+def _with_metric(name: str) -> Spoil:
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        reply.content.metric_records["metrics"][name] = 1.0
+        return [reply]
+
+    return spoil
 
 
 def _failed(order: Message, reply: Message) -> Sequence[Message]:
@@ -137,7 +140,27 @@ BAD: Mapping[str, tuple[Spoil, str]] = {
     "other_sender": (_with_metadata(src_node_id=5), "client"),
     "record_missing": (_without_record, "records"),
     "record_too_many": (_with_extra_record, "records"),
-    "metric_in_the_way": (_with_bad_metric, "metrics"),
+    "statistics_negative": (_with_array(_one(-0.1), "buffers/1.running_var"), "range"),
+    "statistics_absurd": (_with_array(lambda a: a * 0 + 1e12, "buffers/1.running_var"), "norm"),
+    "counter_too_far": (_with_array(lambda a: a + 1000, "buffers/1.num_batches_tracked"), "range"),
+    "counter_negative": (_with_array(lambda a: a - 1000, "buffers/1.num_batches_tracked"), "range"),
+    "counter_with_fractions": (_with_array(lambda a: a * 1.0, "buffers/1.num_batches_tracked"), "dtype"),
+    "loss_infinite": (_with_report(train_loss=float("inf")), "nonfinite"),
+    "negative_time": (_with_report(seconds=-1.0), "report"),
+    **{
+        f"metric_{name}": (_with_metric(name), "metrics")
+        for name in (
+            "accuracy",
+            "auc",
+            "macro_f1",
+            "round",
+            "state_lost",
+            "worst_client",
+            "rejected",
+            "clipped",
+            "loss",
+        )
+    },
     "garbage": (_raw(lambda data: b"\x80\x04garbage"), "encoding"),
     "cut_short": (_raw(lambda data: data[:-4]), "encoding"),
     "header_of_a_trillion": (_raw(_lying_header), "encoding"),

@@ -28,8 +28,11 @@ from ecgr.simulation.rounds import Replies
 UNKNOWN = -1
 """Stands for the client of a node that nobody enrolled."""
 
-TRUSTED_AFTER = 2
-"""From so many accepted updates on, a site's own past bounds it, too."""
+KNOWN_AFTER = 2
+"""From so many accepted updates on, a site is judged by its own past, too."""
+
+AS_BEFORE = 3.0
+"""What is no longer than this multiple of a site's longest update before is no outlier: others may have converged."""
 
 GROWTH = {"update": (0.75, 0.5), "model": (1.0, 0.5), "statistics": (0.75, 0.0), "counter": (1.0, 0.0)}
 """The power of the ratio of steps by which a length is carried over to a site with more steps, and to one with fewer.
@@ -50,7 +53,7 @@ class Quantity:
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A reply's lengths, the effective steps behind them, and the longest that were accepted from this site before."""
+    """A reply's lengths, the effective steps behind them, and the site's longest before, once that is known."""
 
     lengths: Mapping[Quantity, float]
     steps: float
@@ -102,17 +105,18 @@ class Guard:
         used, states = [], {}
         for client, limits in sorted(self.limits(measured).items()):
             result, own = accepted[client], measured[client]
-            far = {quantity: limit for quantity, limit in limits.items() if own.lengths[quantity] > limit}
+            far = self.beyond(own, limits)
             if not far or (self.outliers == "clip" and all(quantity.kind == "update" for quantity in far)):
-                shorter = {quantity.name: limit / own.lengths[quantity] for quantity, limit in far.items()}
-                used.append(_clip(result, shorter) if far else result)
-                states[client] = _remember(asked[client], own, shorter)
+                used.append(
+                    _clip(result, {q.name: limit / own.lengths[q] for q, limit in far.items()}) if far else result
+                )
+                states[client] = _remember(asked[client], own, limits)
             else:
                 rejected.append((client, outlier(own, far)))
         return Replies(used, states, sorted(rejected))
 
     def limits(self, measured: Mapping[int, Measured]) -> dict[int, dict[Quantity, float]]:
-        """How long each of a round's replies may be."""
+        """How long each of a round's replies may be, by what all of them lead to expect."""
         quantities = {quantity: None for own in measured.values() for quantity in own.lengths}
         limits: dict[int, dict[Quantity, float]] = {client: {} for client in measured}
         for quantity in quantities:
@@ -121,20 +125,27 @@ class Guard:
             for client, own in measured.items():
                 ratios = [(length, own.steps / steps) for length, steps in known]
                 expected = median_low([length * ratio ** (more if ratio > 1 else fewer) for length, ratio in ratios])
-                limits[client][quantity] = self._limit(quantity, expected, own.longest.get(quantity.name))
+                limits[client][quantity] = self._limit(quantity, expected)
         return limits
 
-    def _limit(self, quantity: Quantity, expected: float, longest: float | None) -> float:
+    def beyond(self, own: Measured, limits: Mapping[Quantity, float]) -> dict[Quantity, float]:
+        """Which of a reply's lengths are beyond their limits, with those, by the others and by its own past."""
+        far = {}
+        for quantity, limit in limits.items():
+            longest = own.longest.get(quantity.name)
+            if longest:
+                limit = max(min(limit, self.norm_factor * longest), min(AS_BEFORE, self.norm_factor) * longest)
+            if own.lengths[quantity] > limit:
+                far[quantity] = limit
+        return far
+
+    def _limit(self, quantity: Quantity, expected: float) -> float:
         limit = self.norm_factor * max(expected, quantity.sent)
         if quantity.kind == "counter":
-            return limit  # what most sites left as it was is not to be counted in
+            return limit  # what most sites left as it was must stay as it was
         if not limit:
-            limit = self.norm_cap  # where half are exactly zero, any other would be an outlier
-        if quantity.kind == "statistics":
-            return limit
-        limit = min(limit, self.norm_cap)
-        # others may have converged since: what is no longer than it used to be is no outlier
-        return limit if longest is None else max(min(limit, self.norm_factor * longest), longest)
+            return self.norm_cap  # where half are exactly zero, any other would be an outlier
+        return limit if quantity.kind == "statistics" else min(limit, self.norm_cap)
 
     def shortfall(self, used: Iterable[int], asked: Iterable[int], enrolled: Mapping[int, int]) -> str | None:
         """Why a round is void; None if it counts."""
@@ -200,14 +211,14 @@ def _measure(asked: Asked, result: Upload) -> Measured:
     lengths = {Quantity("update", name): norm(tensor) / units[name] for name, tensor in vectors.items()}
     lengths |= buffer_lengths(result.buffers, asked.order.buffers)
     past, longest = asked.past, {}
-    if "used" in past and int(past["used"]) >= TRUSTED_AFTER:
+    if "used" in past and int(past["used"]) >= KNOWN_AFTER:
         faster = max(1.0, asked.order.lr / float(past["lr"]))
         longest = {name: faster * float(past[f"longest/{name}"]) for name in vectors if f"longest/{name}" in past}
     return Measured(lengths, asked.plan().effective_steps, longest)
 
 
-def _remember(asked: Asked, own: Measured, shortened: Mapping[str, float]) -> State:
-    """What the server keeps of a site whose update it used."""
+def _remember(asked: Asked, own: Measured, limits: Mapping[Quantity, float]) -> State:
+    """What the server keeps of a site whose update it used; of a length, no more than the others allowed."""
     past = asked.past
 
     def larger(name: str, value: float) -> Tensor:
@@ -218,7 +229,7 @@ def _remember(asked: Asked, own: Measured, shortened: Mapping[str, float]) -> St
         "used": torch.tensor(1 + int(past["used"]) if "used" in past else 1),
         "lr": larger("lr", asked.order.lr),
         **{
-            f"longest/{quantity.name}": larger(f"longest/{quantity.name}", length * shortened.get(quantity.name, 1.0))
+            f"longest/{quantity.name}": larger(f"longest/{quantity.name}", min(length, limits[quantity]))
             for quantity, length in own.lengths.items()
             if quantity.kind == "update"
         },

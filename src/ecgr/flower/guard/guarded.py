@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ecgr.algorithms import Upload
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.flower.guard.guard import TRUSTED_AFTER, Guard, Measured, Quantity, buffer_lengths, norm, outlier
+from ecgr.flower.guard.guard import KNOWN_AFTER, Guard, Measured, Quantity, buffer_lengths, norm, outlier
 from ecgr.flower.guard.inspection import Refusal, describe, out_of_range, read_array
 from ecgr.simulation.client import nonfinite
 
@@ -121,16 +121,17 @@ class Guarded(Strategy):
         for node, reason in self._overweight(measured).items():
             del good[node], measured[node]
             self._reject(server_round, node, reason)
-        for node, limits in self.guard.limits(measured).items():
-            own = measured[node]
-            far = {quantity: limit for quantity, limit in limits.items() if own.lengths[quantity] > limit}
+        limits = self.guard.limits(measured)
+        for node, own in measured.items():
+            far = self.guard.beyond(own, limits[node])
             if far:
                 del good[node]
                 self._reject(server_round, node, outlier(own, far))
         if len(good) >= self.guard.min_clients:
             for node in good:
                 self._weights.setdefault(node, int(measured[node].steps))
-                self._lengths.setdefault(node, []).append(measured[node].lengths[UPDATE])
+                length = min(measured[node].lengths[UPDATE], limits[node][UPDATE])
+                self._lengths.setdefault(node, []).append(length)
         return [good[node] for node in sorted(good)]
 
     def _inspect(self, node: int, reply: Message) -> Measured:
@@ -157,7 +158,7 @@ class Guarded(Strategy):
         moved = [(self._model[n].double() - t.double()).flatten() for n, t in tensors.items() if n not in buffers]
         lengths = {UPDATE: norm(torch.cat(moved)) if moved else 0.0, **buffer_lengths(buffers, self._model)}
         past = self._lengths.get(node, [])
-        return Measured(lengths, weight, {UPDATE.name: max(past)} if len(past) >= TRUSTED_AFTER else {})
+        return Measured(lengths, weight, {UPDATE.name: max(past)} if len(past) >= KNOWN_AFTER else {})
 
     def _overweight(self, measured: Mapping[int, Measured]) -> dict[int, str]:
         """The nodes that claim far more examples than the others, when they first claim any."""

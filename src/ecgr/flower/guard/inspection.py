@@ -8,7 +8,6 @@ very values that the server computes.
 
 import math
 import re
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from io import BytesIO
@@ -51,6 +50,8 @@ REPORTED = {
     "state_lost": bool,
 }
 MAX_METRICS = 64
+WHOLE = 2**63
+"""Whole numbers stay below this."""
 
 
 class Refusal(Exception):
@@ -206,7 +207,7 @@ def _report(record: ConfigRecord) -> dict[str, Any]:
     if values.keys() != REPORTED.keys():
         raise Refusal(f"report: the keys are {_shown(sorted(values))}")
     for name, kind in REPORTED.items():
-        if type(values[name]) is not kind:
+        if type(values[name]) is not kind or (kind is int and abs(values[name]) >= WHOLE):
             word = "weight" if name == "examples" else "report"
             raise Refusal(f"{word}: {name} is {_shown(values[name])}, not {kind.__name__}")
     for name in ("train_loss", "seconds"):
@@ -227,10 +228,10 @@ def _metrics(problem: Problem, record: MetricRecord) -> dict[str, float]:
         raise Refusal(f"metrics: {len(record)} of them, allowed {MAX_METRICS}")
     reserved, found = reserved_names(problem), {}
     for name, value in record.items():
-        if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in reserved or isinstance(value, list):
+        if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in reserved:
             raise Refusal(f"metrics: {_shown(name)} cannot be recorded")
-        if abs(value) > sys.float_info.max:  # infinite, or a whole number beyond any float
-            raise Refusal(f"metrics: {name} is too large")
+        if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) >= WHOLE):
+            raise Refusal(f"metrics: {name} is {_shown(value)}, expected a number")
         found[name] = float(value)
     return found
 
