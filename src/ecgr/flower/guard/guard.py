@@ -131,10 +131,10 @@ class Guard:
     def beyond(self, own: Measured, limits: Mapping[Quantity, float]) -> dict[Quantity, float]:
         """Which of a reply's lengths are beyond their limits, with those, by the others and by its own past."""
         far = {}
-        for quantity, limit in limits.items():
-            longest = own.longest.get(quantity.name)
-            if longest:
-                limit = max(min(limit, self.norm_factor * longest), min(AS_BEFORE, self.norm_factor) * longest)
+        for quantity, by_others in limits.items():
+            longest = own.longest.get(quantity.name, 0.0)
+            most, least = self.norm_factor * longest, min(AS_BEFORE, self.norm_factor) * longest
+            limit = max(min(by_others, most), least) if longest else by_others
             if own.lengths[quantity] > limit:
                 far[quantity] = limit
         return far
