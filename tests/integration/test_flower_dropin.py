@@ -137,7 +137,7 @@ def test_a_guarded_strategy_learns_with_batch_norm(strategy: Any, apps: Any, mon
     result = guarded.start(MemoryGrid(apps.client_app.app, NODES), start, 4, train_config=config)
     assert guarded.rejected == []
     assert {name: array.dtype for name, array in result.arrays.items()} == {n: a.dtype for n, a in start.items()}
-    losses = [result.train_metrics_clientapp[number]["loss"] for number in range(1, 5)]
+    losses: list[Any] = [result.train_metrics_clientapp[number]["loss"] for number in range(1, 5)]
     assert losses[-1] < losses[0]
 
 
