@@ -117,7 +117,7 @@ def test_a_partition_is_shown_without_matplotlib(
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     assert call(monkeypatch, "partition", "quickstart") == 0
     told = capsys.readouterr()
-    assert "1,438 of 1,438 samples dealt" in told.out
+    assert "1,438 of 1,438 samples are at clients" in told.out
     assert "no picture" in told.err
     assert list(tmp_path.iterdir()) == []
     assert call(monkeypatch, "partition", "quickstart", "--picture", "who.png") == 5

@@ -12,7 +12,7 @@ from ecgr.analysis.pairs import HEADLINE_PAIRS, Pair
 from ecgr.analysis.summaries import RunSummary
 from ecgr.analysis.verdicts import compare
 from ecgr.cli.app import run_command_line
-from ecgr.cli.next_steps import MOST_SEEDS, next_step, open_page
+from ecgr.cli.comparing import MOST_SEEDS, next_step, open_page
 
 
 def pair_of(gains: Sequence[float]) -> Pair:

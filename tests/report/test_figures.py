@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from typer.testing import CliRunner
 
 from ecgr.analysis.records import find_runs, group_runs, read_runs
-from ecgr.cli.reporting import figures_command, report_command
+from ecgr.cli.comparing import figures_command, report_command
 from ecgr.errors import DataError
 from ecgr.report.figures import ablations, curve_panels
 from ecgr.report.table import latex

@@ -8,22 +8,30 @@ from typing import Annotated
 import typer
 
 from ecgr._version import __version__
-from ecgr.cli import comparing, data, demo, federating, listing, reporting, running
+from ecgr.cli import comparing, data, federating, listing, running
 from ecgr.cli.console import Interrupted, complain, this_command, was_interrupted
-from ecgr.cli.next_steps import WELCOME
 from ecgr.cli.options import command
 from ecgr.errors import EcgrError
 
 USAGE_PROBLEM = typer.BadParameter.__mro__[2]
 """Click's base of everything wrong with a command line; typer brings a click of its own or uses the installed one."""
 
+WELCOME = """\
+ecgr: what helps against non-IID clients in federated learning, by how much, and why.
+
+See an answer, in under a minute:     ecgr demo
+Ask it about a problem of yours:      ecgr compare my_task.py:task --methods fedavg,fedacg,drift_correction
+What there is to choose from:         ecgr list methods
+
+Every command: ecgr --help"""
+
 app = typer.Typer(
     name="ecgr",
-    help="What helps against unlike clients in federated learning, by how much, and why.",
+    help="What helps against non-IID clients in federated learning, by how much, and why.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-command(app, "demo", "ecgr demo")(demo.demo_command)
+command(app, "demo", "ecgr demo")(comparing.demo_command)
 command(app, "run", "ecgr run quickstart --set regulator.beta=0.5", "ecgr run quickstart --resume")(running.run_command)
 command(
     app,
@@ -34,8 +42,8 @@ command(
     "ecgr compare runs/compare-quickstart",
 )(comparing.compare_command)
 command(app, "sweep", "ecgr sweep study/main --dry-run")(running.sweep_command)
-command(app, "report", "ecgr report runs/compare-quickstart")(reporting.report_command)
-command(app, "figures", "ecgr figures runs/compare-quickstart --output figures")(reporting.figures_command)
+command(app, "report", "ecgr report runs/compare-quickstart")(comparing.report_command)
+command(app, "figures", "ecgr figures runs/compare-quickstart --output figures")(comparing.figures_command)
 command(app, "partition", "ecgr partition --data digits --clients 10 --alpha 0.1")(data.partition_command)
 command(app, "list", "ecgr list", "ecgr list methods")(listing.list_command)
 app.add_typer(data.data_app, name="data")
@@ -57,7 +65,7 @@ def common(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback for any error.")] = False,
 ) -> None:
-    """What helps against unlike clients in federated learning, by how much, and why."""
+    """What helps against non-IID clients in federated learning, by how much, and why."""
     if context.invoked_subcommand is None:
         typer.echo(WELCOME)
 

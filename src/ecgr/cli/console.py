@@ -80,7 +80,7 @@ _came = False
 
 
 class Interrupted(EcgrError):
-    """Somebody pressed Ctrl-C."""
+    """Ctrl-C was pressed."""
 
     exit_code = 130
 
@@ -161,7 +161,7 @@ class RoundProgress:
 
 @contextmanager
 def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
-    """Show the runs under way: live on a terminal, a line for each that ended or began again elsewhere."""
+    """Show the runs under way: live on a terminal, otherwise a line for each that ended or was restarted."""
     display = SweepDisplay(plans)
     with resumable(lambda: _kept_runs(plans)):
         if err.is_terminal:

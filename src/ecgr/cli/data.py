@@ -80,7 +80,7 @@ def partition_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show who gets what: a table and a picture."""
+    """Show how the samples are partitioned among the clients: a table and a picture."""
     given = {"data.name": data, "partition.clients": clients, "partition.alpha": alpha, "run.seed": seed}
     changes = {key: value for key, value in given.items() if value is not None} | overrides(settings)
     source = _preset_for(str(changes.get("data.name", "digits"))) if experiment is None else task_or_name(experiment)
@@ -107,7 +107,7 @@ def partition_command(
         table.add_row(*map(str, row.values()))
     out.print(table)
     where = "" if drawn is None else f"; {drawn}"
-    out.print(f"{sum(partition.sizes()):,} of {len(dataset.train):,} samples dealt{where}", soft_wrap=True)
+    out.print(f"{sum(partition.sizes()):,} of {len(dataset.train):,} samples are at clients{where}", soft_wrap=True)
 
 
 def _natural_names(dataset: Dataset, partition: Partition) -> list[str]:
@@ -121,7 +121,7 @@ def _natural_names(dataset: Dataset, partition: Partition) -> list[str]:
 def _picture(
     chosen: Experiment, classes: tuple[str, ...], counts: NDArray[np.int64], asked: Path | None
 ) -> Path | None:
-    """Draw the partition; a picture that nobody asked for may be missing."""
+    """Draw the partition; without ``asked``, a missing extra is only noted."""
     from ecgr.report.figures import draw_partition
 
     path = asked or Path("partition.png")

@@ -1,4 +1,4 @@
-"""What there is against unlike clients: each method with its cost and when it helps, for ``ecgr list methods``.
+"""The methods for non-IID clients: each with its cost and when it helps, for ``ecgr list methods``.
 
 Costs are not written down: a round of a few numbers is played, and the vectors that cross the wire or stay are counted.
 """

@@ -289,7 +289,7 @@ def _clashes(entry: Entry, rule: ServerRule, optimizer: OptimizerFactory) -> Ite
     if problem is not None:
         yield f"server.name: {problem}"
         return
-    follows_gradient = getattr(optimizer, "follows_gradient", False)  # one's own need not say
+    follows_gradient = getattr(optimizer, "follows_gradient", False)  # a user's need not say
     if compose(entry, rule).in_gradient_units and not follows_gradient:
         yield (
             f"optimizer.name: {name_of(entry)} takes a client's displacement for a sum of gradients, which"

@@ -1,4 +1,4 @@
-"""Methods in one line: what is done about unlike clients, as a string and as a value.
+"""Methods in one line: how non-IID clients are handled, as a string and as a value.
 
 ::
 
@@ -153,7 +153,7 @@ def _sections(text: str) -> dict[str, Call]:
 
 
 def split_methods(text: str) -> list[str]:
-    """The methods of a list with commas; those inside brackets do not count.
+    """The methods of a list with commas; commas inside brackets do not separate.
 
     >>> split_methods("fedavg, scaffold(damping=0.5,units=gradient)/lookahead,fedavg+ecgr")
     ['fedavg', 'scaffold(damping=0.5,units=gradient)/lookahead', 'fedavg+ecgr']
@@ -192,7 +192,7 @@ def method_name(config: Mapping[str, Any]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A method by its parts; objects of one's own classes may stand for any of them.
+    """A method by its parts; objects of user classes may stand for any of them.
 
     >>> Method(server=Average(lr=1.5)).name
     'fedavg/average(lr=1.5)'
@@ -229,13 +229,13 @@ class Method:
         if callable(given):
             return cls(regulator=given)
         raise ConfigError(
-            f"method: {given!r} is no method; give a string ({NOTATION}), an algorithm, a server rule, a regulator"
-            " or ecgr.Method(…)"
+            f"method: expected a string ({NOTATION}), an algorithm, a server rule, a regulator or ecgr.Method(…),"
+            f" got {shown(given)}"
         )
 
     @property
     def name(self) -> str:
-        """As it is written in one line; a class of one's own goes by its name."""
+        """As it is written in one line; a user's class goes by its name."""
         return method_name({section: description(PARTS[section], part) for section, part in self._parts().items()})
 
     @property

@@ -187,8 +187,8 @@ class DataSettings:
 class PartitionSettings:
     """``[partition]`` besides what the partitioner itself takes.
 
-    Without ``clients``, there are as many as the data have groups, where it is groups that are dealt out, as many as
-    ``file`` says, or else ten.
+    Without ``clients``, there are as many as the data have groups (if the partition is by groups), as many as ``file``
+    has, or else ten.
     """
 
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None

@@ -93,7 +93,7 @@ def task_or_name(text: str) -> "str | Task | Experiment":
 
 def _run(path: Path) -> ModuleType:
     """The module that a file is; modules beside it can be imported by it."""
-    import cloudpickle  # only where there is somebody's own code
+    import cloudpickle  # only for user code
 
     if not path.is_file():
         raise ConfigError(f"experiment: no file {path}")
