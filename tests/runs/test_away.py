@@ -9,7 +9,7 @@ import pytest
 from ecgr.config.experiment import load
 from ecgr.runs.away import AwayJob, Pause, Piece, pause_after, read_files, seen_by_others, write_files
 from ecgr.runs.sweep import Failure, RunJob, Tasks, plan
-from ecgr.simulation.engines.ray import Rest
+from ecgr.simulation.engines.pool import Rest
 from support.commands import rows_without_times
 
 SMALL = {"partition.clients": 3, "federation.rounds": 3, "data.fraction": 0.2}

@@ -25,12 +25,12 @@ def test_mapped_arrays_travel_beyond_this_machine_and_stay_on_it_otherwise(tmp_p
         model=lambda: torch.nn.Linear(4, 2), train=(mapped, targets), test=(inputs[:8], targets[:8]), clients=2
     )
     problem = prepare(load(task, {"federation.batch_size": 8}), task.load())
-    here, beyond = Portable.of(problem), Portable.of(problem, beyond=True)
-    content = pickle.dumps((beyond.train.inputs.numpy(), beyond.train.targets.numpy()), protocol=5)
+    here, remote = Portable.of(problem), Portable.of(problem, remote=True)
+    content = pickle.dumps((remote.train.inputs.numpy(), remote.train.targets.numpy()), protocol=5)
     assert len(pickle.dumps(here.train.inputs)) < inputs.nbytes  # the file's place alone
     (tmp_path / "inputs.npy").unlink()
     assert np.array_equal(pickle.loads(content)[0], inputs)
-    assert np.array_equal(beyond.open().train.inputs.numpy(), inputs)
+    assert np.array_equal(remote.open().train.inputs.numpy(), inputs)
 
 
 def test_what_is_shared_is_named_and_not_packed_again() -> None:

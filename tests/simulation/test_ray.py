@@ -10,13 +10,13 @@ import pytest
 import torch
 
 from ecgr.errors import EnvironmentFault
-from ecgr.simulation.engines.pool import Lost
+from ecgr.simulation.engines.pool import Lost, Rest
 from support.commands import ecgr
 from support.jobs import Dies, Fails, Log, Square, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
-from ecgr.simulation.engines.ray import VERSIONS, Cluster, RayPool, Rest, check_versions, room  # noqa: E402  # noqa: E402
+from ecgr.simulation.engines.ray import VERSIONS, Cluster, RayPool, check_versions, room  # noqa: E402
 
 SMALL = Cluster(cpus=0.1)  # so that the pools of a test find room beside each other
 

@@ -22,7 +22,7 @@ from ecgr.files import write_atomically
 from ecgr.runs.place import OWN_FILES, locked
 from ecgr.runs.runner import Watch
 from ecgr.runs.sweep import CHECKPOINTS_APART, Failure, RunJob, Tasks
-from ecgr.simulation.engines.ray import Rest
+from ecgr.simulation.engines.pool import Rest
 
 PIECE = 60.0
 """Seconds after which a run's files come back."""

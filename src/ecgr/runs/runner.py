@@ -121,7 +121,7 @@ def make_run(
     if warn is not None and (measured := precision_note(problem)):
         warn(f"note: {measured}")
 
-    open_engine = ready_engine(problem, asked_workers(workers, kind.beyond), kind)
+    open_engine = ready_engine(problem, asked_workers(workers, kind.remote), kind)
 
     every = experiment.run.checkpoint_every
     play_into = partial(

@@ -8,6 +8,7 @@ import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -234,19 +235,19 @@ def execute(
     from ecgr.runs.away import seen_by_others  # loads torch
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.engines.pool import Lost  # loads torch
-    from ecgr.simulation.pickling import Parcel  # loads torch
+    from ecgr.simulation.pickling import pack_for_workers, unpack  # loads torch
 
     tasks, kind = Tasks.of(left), engine_kind(engine or "pool", count)
     own = [RunJob(tasks.left_behind(planned), device, planned.name in needed) for planned in left]
-    open_tasks = Parcel.of("task", tasks).open if kind.elsewhere else lambda: tasks
-    asked = asked_workers(workers, kind.beyond)
+    open_tasks = partial(unpack, pack_for_workers("task", tasks)) if kind.processes else lambda: tasks
+    asked = asked_workers(workers, kind.remote)
 
     def begun(index: int, attempt: int) -> None:
         if listener is not None:
             listener.begun(left[index], attempt)
 
     with (
-        seen_by_others(own) if kind.beyond else nullcontext(own) as jobs,
+        seen_by_others(own) if kind.remote else nullcontext(own) as jobs,
         kind.open(open_tasks, None if asked is None else min(asked, len(left))) as chosen,
     ):
         for planned, answer in zip(left, chosen.map(jobs, begun), strict=True):
@@ -265,7 +266,7 @@ def check_ready(plans: Sequence[Planned], *, engine: "str | Cluster | None" = No
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.prepare import checked_device  # loads torch
 
-    if engine_kind(engine or "pool", 1).beyond:
+    if engine_kind(engine or "pool", 1).remote:
         return  # other machines have data and devices of their own
     checked_device(device)
     sources = [planned.experiment.source for planned in plans if not planned.finished]

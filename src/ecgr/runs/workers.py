@@ -21,9 +21,9 @@ def worker_count(workers: int | str) -> int:
     return int(text)
 
 
-def asked_workers(workers: int | str, beyond: bool) -> int | None:
+def asked_workers(workers: int | str, remote: bool) -> int | None:
     """So many; None, as many as there is room for, with ``auto`` where there may be more machines than this one."""
-    return None if beyond and workers == AUTO else worker_count(workers)
+    return None if remote and workers == AUTO else worker_count(workers)
 
 
 def cores() -> int:

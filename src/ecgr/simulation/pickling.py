@@ -6,7 +6,7 @@ What both sides hold already, as the global model in the jobs of a round, is nam
 
 import pickle
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from io import BytesIO
 from typing import Any
 
@@ -69,22 +69,6 @@ def pack_for_workers(what: str, value: Any, shared: Sequence[Any] = ()) -> bytes
         return pack(value, shared)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
         raise ConfigError(f"{what}: cannot be sent to a worker process ({_line(error)}); {ADVICE}") from None
-
-
-@dataclass(frozen=True, slots=True)
-class Parcel:
-    """Something packed for a worker process, opened where an error can be told."""
-
-    content: bytes
-
-    @classmethod
-    def of(cls, what: str, value: Any) -> "Parcel":
-        """Pack ``value``; ``what`` is how an error calls it."""
-        return cls(pack_for_workers(what, value))
-
-    def open(self) -> Any:
-        """What was packed."""
-        return unpack(self.content)
 
 
 def common_parts(values: Sequence[Any]) -> tuple[Any, ...]:

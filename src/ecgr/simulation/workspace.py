@@ -233,14 +233,14 @@ class Portable:
     rest: bytes
 
     @classmethod
-    def of(cls, problem: Problem, *, beyond: bool = False) -> "Portable":
+    def of(cls, problem: Problem, *, remote: bool = False) -> "Portable":
         """Move the arrays to shared memory, so that no process copies them.
 
-        ``beyond`` this machine there is neither its memory nor its files: mapped arrays travel, too.
+        A ``remote`` machine has neither this one's memory nor its files: mapped arrays are sent, too.
         """
         parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
         train, test = parts.pop("train"), parts.pop("test")
-        if beyond:
+        if remote:
             train, test = train.open(), test.open()
         else:
             train.share()

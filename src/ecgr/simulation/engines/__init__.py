@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
 from ecgr.errors import ConfigError
 from ecgr.simulation.engines.pool import Begun, Job, Lost, ProcessPool
-from ecgr.simulation.engines.ray import Cluster
+from ecgr.simulation.engines.ray import Cluster, RayPool
 from ecgr.simulation.workspace import Portable, Problem, Workspace
 from ecgr.tables import unknown
 
@@ -64,50 +64,36 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-class EngineKind(Protocol):
-    """What an engine is opened by: an entry of ``ENGINES``, or a cluster of one's own."""
-
-    elsewhere: ClassVar[bool]
-    """Whether jobs run in other processes, so that a workspace is opened from what can travel."""
-    beyond: ClassVar[bool]
-    """Whether they may run on other machines, which have neither this one's memory nor, perhaps, its files."""
-
-    def open(self, open_workspace: Callable[[], Any], workers: int | None) -> AbstractContextManager[Any]:
-        """An engine of ``workers`` workspaces that ends with the block; None: as many as there is room for."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
-class Serial:
-    """Everything in this process."""
+class EngineKind:
+    """How an engine is opened.
 
-    elsewhere: ClassVar[bool] = False
-    beyond: ClassVar[bool] = False
+    Attributes:
+        open: an engine of so many workspaces that ends with the block; None: as many as there is room for.
+        processes: whether jobs run in other processes, so that a workspace is opened from what can be sent there.
+        remote: whether these may be on other machines, which have neither this one's memory nor, perhaps, its files.
+    """
 
-    def open(self, open_workspace: Callable[[], W], workers: int | None) -> AbstractContextManager[InThisProcess[W]]:
-        """One workspace, whatever the number of workers."""
-        return nullcontext(InThisProcess(open_workspace()))
-
-
-@dataclass(frozen=True, slots=True)
-class Pool:
-    """Processes of this machine."""
-
-    elsewhere: ClassVar[bool] = True
-    beyond: ClassVar[bool] = False
-
-    def open(self, open_workspace: Callable[[], W], workers: int | None) -> ProcessPool[W]:
-        """So many processes."""
-        return ProcessPool(open_workspace, workers or 1)
+    open: Callable[[Callable[[], Any], int | None], AbstractContextManager[Any]]
+    processes: bool = True
+    remote: bool = False
 
 
-ENGINES: Mapping[str, EngineKind] = {"serial": Serial(), "pool": Pool(), "ray": Cluster()}
+def _serial(open_workspace: Callable[[], W], workers: int | None) -> AbstractContextManager[InThisProcess[W]]:
+    return nullcontext(InThisProcess(open_workspace()))
+
+
+ENGINES: Mapping[str, EngineKind] = {
+    "serial": EngineKind(_serial, processes=False),
+    "pool": EngineKind(ProcessPool),
+    "ray": EngineKind(RayPool, remote=True),
+}
 
 
 def engine_kind(engine: str | Cluster | None, workers: int) -> EngineKind:
     """The engine of this name, or the cluster; by default serial for one worker, and a pool for more."""
     if isinstance(engine, Cluster):
-        return engine
+        return EngineKind(partial(RayPool, cluster=engine), remote=True)
     chosen = engine or ("serial" if workers == 1 else "pool")
     if chosen not in ENGINES:
         raise ConfigError(unknown("--engine", str(chosen), ENGINES, kind="engine"))
@@ -117,8 +103,8 @@ def engine_kind(engine: str | Cluster | None, workers: int) -> EngineKind:
 def ready_engine(
     problem: Problem, workers: int | None, kind: EngineKind
 ) -> Callable[[], AbstractContextManager[Engine]]:
-    """How to open an engine for ``problem``; what cannot travel to where its jobs run is refused here."""
-    open_workspace = Portable.of(problem, beyond=kind.beyond).open if kind.elsewhere else partial(Workspace, problem)
+    """How to open an engine for ``problem``; what cannot be sent to its processes is refused here."""
+    open_workspace = Portable.of(problem, remote=kind.remote).open if kind.processes else partial(Workspace, problem)
     return partial(kind.open, open_workspace, workers)
 
 

@@ -1,9 +1,8 @@
-"""A pool of worker processes that survives the death of any of them.
+"""Pools of workers that survive the death of any of them, and the one of this machine's processes.
 
-Each worker has its own pipe, so the pool knows which job a dead worker held: that job is tried once more in a fresh
-process and then given up as `Lost`, while all others go on. Workers inherit nothing by accident, keep their workspace
-from round to round, and end when the parent does, however it ends. What all jobs of a call hold in
-common goes to each worker once, and a worker gets its next job before its last answer is looked at.
+Each worker has its own pipe, so the pool knows which job a dead worker held. Processes inherit nothing by accident,
+keep their workspace from round to round, and end when the parent does, however it ends. What all jobs of a call hold in
+common goes to each worker once.
 """
 
 import ctypes
@@ -13,6 +12,7 @@ import pickle
 import signal
 import sys
 import threading
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
 import torch
 import torch.multiprocessing as mp
@@ -36,7 +36,7 @@ W_contra = TypeVar("W_contra", contravariant=True)
 ATTEMPTS = 2
 
 Begun = Callable[[int, int], None]
-"""Hears of each job that is handed out: its index, and the how many-th attempt it is."""
+"""Called for each job that is handed out: its index, and which attempt it is."""
 
 
 class Job(Protocol[W_contra, R_co]):
@@ -47,65 +47,180 @@ class Job(Protocol[W_contra, R_co]):
         """About how long it takes, in any unit: expensive jobs start first."""
         ...
 
-    def run(self, workspace: W_contra) -> R_co:
-        """Do it."""
-        ...
+    def run(self, workspace: W_contra) -> R_co: ...
 
 
 @dataclass(frozen=True, slots=True)
 class Lost:
-    """Stands for the result of a job whose process died, also the second time."""
+    """Stands for the result of a job whose worker died on every attempt."""
 
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What is left to do after an answer that was not the last."""
+
+    job: Any
+
+
+@runtime_checkable
+class InPieces(Protocol):
+    """A job that answers more than once: if its worker dies, no more than a piece is lost."""
+
+    def received(self, answer: Any) -> Any:
+        """Take an answer in, in the process that sent the job: the `Rest`, or else the job's result."""
+        ...
+
+
 @dataclass(eq=False)
 class Worker:
-    """A process, the parent's end of its pipe, the index of its job, and the call whose common parts it has."""
+    """A process and its pipe, or an actor and the future of its answer.
+
+    ``job`` is the index of its job, ``call`` the call whose common parts it has.
+    """
 
     process: Any
-    pipe: Connection
+    pipe: Any
     job: int | None = None
-    call: "Call[Any] | None" = None
+    call: object = None
+    ready: bool = True
 
 
 @dataclass(eq=False)
-class Call(Generic[W]):
-    """The jobs of one call: those that wait, the most expensive last; how often each was tried; what all hold."""
+class WorkerPool(ABC, Generic[W]):
+    """Jobs on workers that may die, each with a workspace of its own from ``open_workspace``; a context manager.
 
-    jobs: Sequence[Job[W, Any]]
-    begun: Begun
-
-    def __post_init__(self) -> None:
-        self.waiting = sorted(range(len(self.jobs)), key=lambda index: (self.jobs[index].cost, -index))
-        self.attempts = [0] * len(self.jobs)
-        self._shared = common_parts(self.jobs)
-        self._packed = pack_for_workers("job", self._shared)
-
-    def hand_out(self, worker: Worker) -> None:
-        """Give an idle worker the next job, if there is one."""
-        if not self.waiting:
-            return
-        index = worker.job = self.waiting.pop()
-        self.attempts[index] += 1
-        common = None if worker.call is self else self._packed
-        worker.call = self
-        message = pickle.dumps((common, pack_for_workers("job", self.jobs[index], self._shared)), protocol=5)
-        with suppress(OSError):  # the worker is gone; reading from it will say so
-            worker.pipe.send_bytes(message)
-        self.begun(index, self.attempts[index])
-
-
-@dataclass(eq=False)
-class ProcessPool(Generic[W]):
-    """``workers`` processes, each with a workspace of its own from ``open_workspace``; a context manager."""
+    A job whose worker dies is tried once more on another and then given up as `Lost`, while the others go on.
+    """
 
     open_workspace: Callable[[], W]
-    workers: int
-    _workers: list[Worker] = field(default_factory=list)
+    workers: int | None
+    _workers: list[Worker] = field(init=False, default_factory=list)
+
+    def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
+        """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
+        self._fill(len(jobs))
+        try:
+            yield from self._map(list(jobs), begun or (lambda index, attempt: None))
+        finally:
+            self._drop_busy()  # a job raised, or nobody reads on: late answers must not reach the next call
+
+    def _map(self, jobs: list[Any], begun: Begun) -> Iterator[Any]:
+        waiting = sorted(range(len(jobs)), key=lambda index: (jobs[index].cost, -index))  # taken from the end
+        attempts, call = [0] * len(jobs), object()
+        shared = common_parts(jobs)
+        packed = pack_for_workers("job", shared)
+        results: dict[int, Any] = {}
+
+        def hand_out(worker: Worker) -> None:
+            if not waiting or worker.job is not None or not worker.ready:
+                return
+            index = worker.job = waiting.pop()
+            attempts[index] += 1
+            common, worker.call = None if worker.call is call else packed, call
+            self._send(worker, pickle.dumps((common, pack_for_workers("job", jobs[index], shared)), protocol=5))
+            begun(index, attempts[index])
+
+        delivered = 0
+        while delivered < len(jobs):
+            for worker in self._workers:
+                hand_out(worker)
+            for worker in self._wait():
+                index, worker.job = worker.job, None
+                answer = self._receive(worker)
+                if isinstance(answer, Lost):
+                    self._workers[self._workers.index(worker)] = self._start()
+                if index is None:
+                    continue  # it has only started, or died while it did
+                if isinstance(answer, Lost) and attempts[index] < ATTEMPTS:
+                    waiting.append(index)
+                elif isinstance(answer, Lost):
+                    results[index] = Lost(f"{answer.reason}, {ATTEMPTS} times")
+                elif not isinstance(jobs[index], InPieces):
+                    hand_out(worker)  # before its last answer is looked at
+                    results[index] = answer_of(answer)
+                elif isinstance(result := jobs[index].received(answer_of(answer)), Rest):
+                    jobs[index], attempts[index] = result.job, 0
+                    waiting.append(index)
+                else:
+                    results[index] = result
+            while delivered in results:
+                yield results.pop(delivered)
+                delivered += 1
+
+    def _drop_busy(self) -> None:
+        for worker in [worker for worker in self._workers if worker.job is not None]:
+            self._end(worker)
+            self._workers.remove(worker)
+
+    @abstractmethod
+    def _fill(self, jobs: int) -> None:
+        """Start the workers that are missing for so many jobs."""
+
+    @abstractmethod
+    def _start(self) -> Worker: ...
+
+    @abstractmethod
+    def _send(self, worker: Worker, message: bytes) -> None: ...
+
+    @abstractmethod
+    def _wait(self) -> list[Worker]:
+        """Workers that answered, started or died, once there is at least one."""
+
+    @abstractmethod
+    def _receive(self, worker: Worker) -> bytes | Lost:
+        """A worker's answer, or how it died."""
+
+    @abstractmethod
+    def _end(self, worker: Worker) -> None: ...
+
+
+class Desk:
+    """A worker's own side: the workspace, opened for the first job, and what the jobs of a call have in common."""
+
+    def __init__(self, open_workspace: Callable[[], Any]) -> None:
+        self._open = open_workspace
+        self._workspace: Any = None
+        self._shared: Any = ()
+
+    def answer(self, message: bytes) -> bytes:
+        """Do a job; an error is an answer like any other."""
+        try:
+            common, content = pickle.loads(message)
+            if self._workspace is None:
+                self._workspace = self._open()
+            if common is not None:
+                self._shared = unpack(common)
+            return pack((True, unpack(content, self._shared).run(self._workspace)))
+        except Exception as error:
+            return _packed_error(error)
+
+
+def _packed_error(error: Exception) -> bytes:
+    """An error as an answer; one that cannot be sent is described."""
+    try:
+        answer = pack((False, error))
+        pickle.loads(answer)
+    except Exception:
+        return pack((False, RuntimeError(f"{type(error).__name__}: {error}")))
+    return answer
+
+
+def answer_of(answer: bytes) -> Any:
+    """What a job answered; what it raised is raised here."""
+    ok, value = pickle.loads(answer)
+    if not ok:
+        raise value
+    return value
+
+
+@dataclass(eq=False)
+class ProcessPool(WorkerPool[W]):
+    """``workers`` processes of this machine."""
 
     def __enter__(self) -> "ProcessPool[W]":
-        self._fill()
+        self._fill(0)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -118,66 +233,10 @@ class ProcessPool(Generic[W]):
 
     @property
     def pids(self) -> list[int]:
-        """The workers' process ids."""
         return [worker.process.pid for worker in self._workers]
 
-    def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
-        """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
-        self._fill()
-        try:
-            yield from self._map(jobs, begun or ignore)
-        finally:
-            self._drop_busy()  # a job raised, or nobody reads on: late answers must not reach the next call
-
-    def _map(self, jobs: Sequence[Job[W, R]], begun: Begun) -> Iterator[R | Lost]:
-        call = Call(jobs, begun)
-        results: dict[int, R | Lost] = {}
-        delivered = 0
-        while delivered < len(jobs):
-            for worker in self._workers:
-                if worker.job is None:
-                    call.hand_out(worker)
-            for worker in self._ready():
-                index = worker.job
-                assert index is not None
-                answer = self._receive(worker)
-                worker.job = None
-                if answer is not None:
-                    call.hand_out(worker)
-                    results[index] = answer_of(answer)
-                    continue
-                reason = f"worker process ended with exit code {worker.process.exitcode}"
-                self._workers[self._workers.index(worker)] = self._start()
-                if call.attempts[index] < ATTEMPTS:
-                    call.waiting.append(index)
-                else:
-                    results[index] = Lost(f"{reason}, {ATTEMPTS} times")
-            while delivered in results:
-                yield results.pop(delivered)
-                delivered += 1
-
-    def _drop_busy(self) -> None:
-        for worker in [worker for worker in self._workers if worker.job is not None]:
-            worker.process.terminate()
-            worker.process.join()
-            worker.pipe.close()
-            self._workers.remove(worker)
-
-    def _ready(self) -> list[Worker]:
-        """Workers that answered or died, once there is at least one."""
-        busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
-        return [busy[pipe] for pipe in wait(list(busy)) if isinstance(pipe, Connection)]
-
-    def _receive(self, worker: Worker) -> bytes | None:
-        """A worker's answer, or None if it died; its end of the pipe closes with it, so this never waits for long."""
-        try:
-            return worker.pipe.recv_bytes()
-        except (EOFError, OSError):
-            worker.process.join()
-            return None
-
-    def _fill(self) -> None:
-        while len(self._workers) < self.workers:
+    def _fill(self, jobs: int) -> None:
+        while len(self._workers) < (self.workers or 1):
             self._workers.append(self._start())
 
     def _start(self) -> Worker:
@@ -198,45 +257,41 @@ class ProcessPool(Generic[W]):
                 theirs.close()  # the worker's end must be open in the worker alone, or its death would go unnoticed
         raise EnvironmentFault(f"cannot start a worker process: {reason}; use fewer --workers")
 
+    def _send(self, worker: Worker, message: bytes) -> None:
+        with suppress(OSError):  # the worker is gone; reading from it will say so
+            worker.pipe.send_bytes(message)
+
+    def _wait(self) -> list[Worker]:
+        busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
+        return [busy[pipe] for pipe in wait(list(busy))]
+
+    def _receive(self, worker: Worker) -> bytes | Lost:
+        try:
+            answer: bytes = worker.pipe.recv_bytes()
+            return answer
+        except (EOFError, OSError):  # its end of the pipe closes with it, so this never waits for long
+            worker.process.join()
+            return Lost(f"worker process ended with exit code {worker.process.exitcode}")
+
+    def _end(self, worker: Worker) -> None:
+        worker.process.terminate()
+        worker.process.join()
+        worker.pipe.close()
+
 
 def _work(pipe: Connection, open_workspace: Callable[[], Any], variables: Mapping[str, str]) -> None:
-    """A worker's life: open the workspace, answer jobs until the pipe ends."""
+    """A worker's life: answer jobs until the pipe ends."""
     adopt(variables)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
     keep_freed_memory()
-    workspace: Any = None
-    shared: Any = ()
-    while True:
-        try:
-            common, content = pickle.loads(pipe.recv_bytes())
-        except (EOFError, OSError):
-            os._exit(0)  # the parent is done or gone; nothing here needs cleaning up
-        try:
-            workspace = workspace or open_workspace()
-            shared = shared if common is None else unpack(common)
-            answer = pack((True, unpack(content, shared).run(workspace)))
-        except Exception as error:
-            answer = packed_error(error)
-        try:
-            pipe.send_bytes(answer)
-        except OSError:
-            os._exit(0)
-
-
-def ignore(index: int, attempt: int) -> None:
-    """Nobody wants to hear of jobs that begin."""
-
-
-def packed_error(error: Exception) -> bytes:
-    """An error as an answer; one that cannot travel is described."""
+    desk = Desk(open_workspace)
     try:
-        answer = pack((False, error))
-        pickle.loads(answer)
-    except Exception:
-        return pack((False, RuntimeError(f"{type(error).__name__}: {error}")))
-    return answer
+        while True:
+            pipe.send_bytes(desk.answer(pipe.recv_bytes()))
+    except (EOFError, OSError):
+        os._exit(0)  # the parent is done or gone; nothing here needs cleaning up
 
 
 def _end_with_parent() -> None:
@@ -245,14 +300,6 @@ def _end_with_parent() -> None:
     assert parent is not None
     wait([parent.sentinel])
     os._exit(1)
-
-
-def answer_of(answer: bytes) -> Any:
-    """What a job answered; what it raised is raised here."""
-    ok, value = pickle.loads(answer)
-    if not ok:
-        raise value
-    return value
 
 
 # How a worker process is started

@@ -11,20 +11,19 @@ import platform
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import ceil
 from pathlib import Path
-from typing import Any, ClassVar, Generic, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
 
 from ecgr._version import __version__
 from ecgr.errors import ConfigError, EnvironmentFault, missing_extra
-from ecgr.simulation.engines.pool import ATTEMPTS, Begun, Job, Lost, answer_of, ignore, packed_error
-from ecgr.simulation.pickling import pack, pack_for_workers, unpack
+from ecgr.simulation.engines.pool import ATTEMPTS, Desk, Lost, Worker, WorkerPool
 
 VERSIONS: Mapping[str, str] = {
     "ecgr": __version__,
@@ -48,18 +47,11 @@ class Cluster:
     cpus: float = 1.0
     gpus: float = 0.0
 
-    elsewhere: ClassVar[bool] = True
-    beyond: ClassVar[bool] = True
-
     def __post_init__(self) -> None:
         if not 0 < self.cpus < float("inf"):
             raise ConfigError(f"--cpus-per-worker: {self.cpus:g} does not fit; give a number above 0, such as 1 or 0.5")
         if not 0 <= self.gpus < float("inf") or (self.gpus > 1 and self.gpus != int(self.gpus)):
             raise ConfigError(f"--gpus-per-worker: {self.gpus:g} does not fit; give a share up to 1, or a whole number")
-
-    def open(self, open_workspace: Callable[[], Any], workers: int | None) -> AbstractContextManager[Any]:
-        """So many actors; None: as many as there is room for."""
-        return RayPool(open_workspace, workers, self)
 
 
 def connect(cluster: Cluster, workers: int | None) -> bool:
@@ -153,52 +145,16 @@ def check_versions(theirs: Mapping[str, str]) -> None:
 # The pool of actors
 
 
-R = TypeVar("R")
 W = TypeVar("W")
-
-MOST_AT_ONCE, SHARES_LEFT = 8, 4
-"""Jobs of one call at most, and how many such calls each worker must still have before it: the last jobs go alone."""
 PATIENCE = 120.0
 """Seconds to wait for a first worker before the cluster counts as too small."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rest:
-    """What is left to do after an answer that was not the last."""
-
-    job: Any
-
-
-@runtime_checkable
-class InPieces(Protocol):
-    """A job that answers more than once: whoever dies, no more than a piece of it is lost."""
-
-    def received(self, answer: Any) -> Any:
-        """Take an answer in, where the jobs come from: the `Rest`, or else the job's result."""
-        ...
-
-
 @dataclass(eq=False)
-class Worker:
-    """An actor and what it holds: the future of its start, then that of the jobs that it does in one call."""
+class RayPool(WorkerPool[W]):
+    """Up to ``workers`` actors; None are as many as the cluster has room for. They start when there are jobs."""
 
-    actor: Any
-    future: Any
-    jobs: Sequence[int] = ()
-    ready: bool = False
-
-
-@dataclass(eq=False)
-class RayPool(Generic[W]):
-    """Up to ``workers`` actors, each with a workspace of its own from ``open_workspace``; a context manager.
-
-    None are as many as the cluster has room for. They are started when there are jobs for them.
-    """
-
-    open_workspace: Callable[[], W]
-    workers: int | None
     cluster: Cluster = field(default_factory=Cluster)
-    _workers: list[Worker] = field(default_factory=list)
     _most: int = 0
     _opener: Any = None
     _started: bool = False
@@ -221,71 +177,28 @@ class RayPool(Generic[W]):
         import ray
 
         for worker in self._workers:
-            _end(worker)
+            self._end(worker)
         self._workers, self._opener = [], None
         if self._started:
             ray.shutdown()
 
-    def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
-        """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
-        self._workers += [self._start() for _ in range(min(self._most, len(jobs)) - len(self._workers))]
-        try:
-            yield from self._map(list(jobs), begun or ignore)
-        finally:
-            self._drop_busy()  # a job raised, or nobody reads on: late answers must not reach the next call
+    def _fill(self, jobs: int) -> None:
+        self._workers += [self._start() for _ in range(min(self._most, jobs) - len(self._workers))]
 
-    def _map(self, jobs: list[Any], begun: Begun) -> Iterator[Any]:
-        waiting = sorted(range(len(jobs)), key=lambda index: (jobs[index].cost, -index))  # taken from the end
-        attempts = [0] * len(jobs)
-        results: dict[int, Any] = {}
-        delivered = 0
-        while delivered < len(jobs):
-            for worker in self._workers:
-                if worker.ready and not worker.jobs and waiting:
-                    worker.jobs = self._bundle(waiting, jobs, attempts)
-                    for index in worker.jobs:
-                        attempts[index] += 1
-                        begun(index, attempts[index])
-                    content = pack_for_workers("job", [jobs[index] for index in worker.jobs])
-                    worker.future = worker.actor.run.remote(content)
-            for worker in self._answered():
-                held, worker.jobs = worker.jobs, ()  # none where it has only started, or died while starting
-                answers = self._answer(worker)
-                for index, packed in zip(held, [None] * len(held) if answers is None else answers, strict=False):
-                    if packed is not None:
-                        answer, job = answer_of(packed), jobs[index]
-                        answer = job.received(answer) if isinstance(job, InPieces) else answer
-                        if isinstance(answer, Rest):
-                            jobs[index], attempts[index] = answer.job, 0
-                            waiting.append(index)
-                        else:
-                            results[index] = answer
-                    elif attempts[index] < ATTEMPTS:
-                        waiting.append(index)
-                    else:
-                        results[index] = Lost(f"the actor that held it died, {ATTEMPTS} times")
-            while delivered in results:
-                yield results.pop(delivered)
-                delivered += 1
-
-    def _bundle(self, waiting: list[int], jobs: Sequence[Any], attempts: Sequence[int]) -> list[int]:
-        """The jobs of one call: several while there are many, as a call costs as much as a small client's steps.
-
-        What has lost an actor goes alone, so that it takes no other down again; so does what answers in pieces.
-        """
-        bundle = [waiting.pop()]
-        most = min(MOST_AT_ONCE, len(waiting) // (SHARES_LEFT * len(self._workers)))
-        while len(bundle) < most and not any(
-            attempts[i] or isinstance(jobs[i], InPieces) for i in (bundle[0], waiting[-1])
-        ):
-            bundle.append(waiting.pop())
-        return bundle
-
-    def _answered(self) -> list[Worker]:
-        """Workers that answered, started or died, once there is at least one."""
+    def _start(self) -> Worker:
         import ray
 
-        watched = {worker.future: worker for worker in self._workers if worker.jobs or not worker.ready}
+        remote: Any = ray.remote(max_restarts=0, num_cpus=self.cluster.cpus, num_gpus=self.cluster.gpus)
+        actor = remote(_Actor).remote(self._opener)
+        return Worker(actor, actor.versions.remote(), ready=False)
+
+    def _send(self, worker: Worker, message: bytes) -> None:
+        worker.pipe = worker.process.run.remote(message)
+
+    def _wait(self) -> list[Worker]:
+        import ray
+
+        watched = {worker.pipe: worker for worker in self._workers if worker.job is not None or not worker.ready}
         nobody = not any(worker.ready for worker in self._workers)
         found, _ = ray.wait(list(watched), num_returns=1, timeout=PATIENCE if nobody else None)
         if not found:
@@ -295,47 +208,31 @@ class RayPool(Generic[W]):
             )
         return [watched[future] for future in found]
 
-    def _answer(self, worker: Worker) -> list[bytes] | None:
-        """What a worker answered, job by job; None if it died, and then another stands in its place."""
+    def _receive(self, worker: Worker) -> bytes | Lost:
         from ray import exceptions, get
 
         deaths = exceptions.RayActorError, exceptions.OutOfMemoryError, exceptions.ObjectLostError
         try:
-            answer = get(worker.future)
+            answer = get(worker.pipe)
         except deaths as error:
             self._failed_starts = 0 if worker.ready else self._failed_starts + 1
             if self._failed_starts >= ATTEMPTS * self._most:
                 reason = str(error).strip().splitlines()[-1].strip()
                 raise EnvironmentFault(f"ray: workers cannot start: {reason}") from None
-            self._replace(worker)
-            return None
+            self._end(worker)
+            return Lost("the actor that held it died")
         if not worker.ready:
             check_versions(answer)
             worker.ready = True
-            return None
-        return list(answer)
+            return b""
+        found: bytes = answer
+        return found
 
-    def _drop_busy(self) -> None:
-        for worker in [worker for worker in self._workers if worker.jobs]:
-            self._replace(worker)
-
-    def _replace(self, worker: Worker) -> None:
-        _end(worker)
-        self._workers[self._workers.index(worker)] = self._start()
-
-    def _start(self) -> Worker:
+    def _end(self, worker: Worker) -> None:
         import ray
 
-        remote: Any = ray.remote(max_restarts=0, num_cpus=self.cluster.cpus, num_gpus=self.cluster.gpus)
-        actor = remote(_Actor).remote(self._opener)
-        return Worker(actor, actor.versions.remote())
-
-
-def _end(worker: Worker) -> None:
-    import ray
-
-    with suppress(Exception):  # an actor that is gone cannot be ended
-        ray.kill(worker.actor, no_restart=True)
+        with suppress(Exception):  # an actor that is gone cannot be ended
+            ray.kill(worker.process, no_restart=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,29 +267,15 @@ class _Opener:
 
 
 class _Actor:
-    """A worker's life: open the workspace once, answer jobs."""
+    """A worker's life: answer jobs."""
 
     def __init__(self, opener: _Opener) -> None:
         torch.set_num_threads(1)
         opener.surroundings.enter()
-        self._opener = opener
-        self._workspace: Any = None
+        self._desk = Desk(opener.open_workspace)
 
     def versions(self) -> dict[str, str]:
-        """What runs here."""
         return dict(VERSIONS)
 
-    def run(self, content: bytes) -> list[bytes]:
-        """Do jobs; an error is an answer like any other, and one that all have in common that of the first."""
-        try:
-            if self._workspace is None:
-                self._workspace = self._opener.open_workspace()
-            return [self._do(job) for job in unpack(content)]
-        except Exception as error:
-            return [packed_error(error)]
-
-    def _do(self, job: Any) -> bytes:
-        try:
-            return pack((True, job.run(self._workspace)))
-        except Exception as error:
-            return packed_error(error)
+    def run(self, message: bytes) -> bytes:
+        return self._desk.answer(message)
