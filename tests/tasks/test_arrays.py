@@ -97,12 +97,12 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no-targets": ({"inputs": X}, "has no array 'targets'; it has: inputs"),
     "no-inputs": ({"targets": Y}, "has no array 'inputs'"),
     "unknown": ({"inputs": X, "targets": Y, "weights": Y}, "has an array 'weights'"),
-    "lengths": ({"inputs": X, "targets": Y[:19]}, "inputs has shape (20, 3), targets (19,)"),
+    "lengths": ({"inputs": X, "targets": Y[:19]}, "20 rows of inputs for 19 targets"),
     "empty": ({"inputs": X[:0], "targets": Y[:0]}, "there is not a single sample"),
-    "single": ({"inputs": np.float64(1), "targets": Y}, "inputs is a single value"),
+    "single": ({"inputs": np.float64(1), "targets": Y}, "inputs are a single number"),
     "nan": ({"inputs": NAN, "targets": Y}, "inputs[2, 1] is nan"),
-    "text": ({"inputs": np.full((20, 3), "a"), "targets": Y}, "inputs is of dtype <U1; give numbers"),
-    "complex": ({"inputs": X * 1j, "targets": Y}, "inputs is of dtype complex128"),
+    "text": ({"inputs": np.full((20, 3), "a"), "targets": Y}, "inputs are of dtype <U1; give numbers"),
+    "complex": ({"inputs": X * 1j, "targets": Y}, "inputs are of dtype complex128"),
     "negative": ({"inputs": X, "targets": Y - 3}, "targets[0] is -3; classes are whole numbers from 0"),
     "labels": ({"inputs": X, "targets": np.stack([Y, Y + 1], axis=1)}, "is 2; yes is 1, no is 0"),
     "tokens": ({"inputs": np.full((20, 3), -1), "targets": Y}, "inputs[0, 0] is -1; tokens count from 0"),
@@ -168,3 +168,9 @@ def test_places_that_are_not_there(tmp_path: Path) -> None:
     (tmp_path / "a.pkl").write_bytes(pickle.dumps(1))
     with pytest.raises(DataError, match=r"a\.pkl: is neither \.npz nor \.safetensors"):
         Arrays(root=str(tmp_path / "a.pkl")).load()
+
+
+def test_a_number_too_large_for_a_model_is_named(tmp_path: Path) -> None:
+    np.savez(tmp_path / "a.npz", inputs=np.array([[1.0], [1e300]] * 10), targets=np.arange(20) % 2)
+    with pytest.raises(DataError, match=r"inputs\[\d+, 0\] is inf"):
+        Arrays(root=str(tmp_path / "a.npz")).load()

@@ -110,28 +110,21 @@ def samples_of(where: str, arrays: Mapping[str, Array]) -> Samples:
     for part, there in (("inputs", several or "inputs" in arrays), ("targets", "targets" in arrays)):
         if not there:
             raise DataError(f"{where} has no array {part!r}; it has: {', '.join(arrays) or 'nothing'}")
-    rows = {name: array.shape[:1] for name, array in arrays.items()}
-    for name, length in rows.items():
-        if not length or length != rows["targets"]:
-            raise DataError(f"{where}: {name} has shape {arrays[name].shape}, targets {arrays['targets'].shape}")
-    if not len(arrays["targets"]):
-        raise DataError(f"{where}: there is not a single sample")
-    return Samples(several or arrays["inputs"], arrays["targets"], arrays.get("clients"))
+    samples = Samples(several or arrays["inputs"], arrays["targets"], arrays.get("clients"))
+    check_samples(where, samples)
+    return samples
 
 
 def read_arrays(path: Path) -> dict[str, Array]:
-    """The arrays of a file, every number finite."""
+    """The arrays of a file, by name."""
     if path.suffix not in READERS:
         raise DataError(f"{path}: is neither {' nor '.join(READERS)}; save it with numpy.savez")
     try:
         if path.stat().st_size > MOST_BYTES:
             raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes")
-        arrays = READERS[path.suffix](path)
+        return READERS[path.suffix](path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
-    for name, array in arrays.items():
-        _check(path, name, array)
-    return arrays
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
@@ -170,17 +163,6 @@ def _read_safetensors(path: Path) -> dict[str, Array]:
 READERS: Mapping[str, Callable[[Path], dict[str, Array]]] = {".npz": _read_npz, ".safetensors": _read_safetensors}
 
 
-def _check(path: Path, name: str, array: Array) -> None:
-    allowed = "biufUS" if name.endswith("clients") else "biuf"
-    if array.dtype.kind not in allowed or array.dtype.names:
-        raise DataError(f"{path}: {name} is of dtype {array.dtype}; give numbers")
-    if array.ndim == 0:
-        raise DataError(f"{path}: {name} is a single value; give one row for each sample")
-    if array.dtype.kind == "f" and not np.isfinite(array).all():
-        place = tuple(np.argwhere(~np.isfinite(array))[0].tolist())
-        raise DataError(f"{path}: {name}[{', '.join(map(str, place))}] is {array[place]}; give finite numbers")
-
-
 def _half_file(folder: Path, half: str) -> Path:
     for suffix in READERS:
         if (folder / f"{half}{suffix}").is_file():
@@ -207,8 +189,9 @@ def _input_shape(where: str, train: Samples, test: Samples) -> dict[str, int]:
 
 
 def _as_model_input(array: Array) -> Array:
-    """Floats as a model's float32; whole numbers as they are."""
-    return array.astype(np.float32) if array.dtype.kind == "f" else array
+    """Floats as a model's float32, infinite where they are too large for it; whole numbers as they are."""
+    with np.errstate(over="ignore"):
+        return array.astype(np.float32) if array.dtype.kind == "f" else array
 
 
 def _pixel_scale(images: NDArray[np.uint8]) -> tuple[tuple[float, ...], tuple[float, ...]]:
