@@ -21,7 +21,7 @@ from ecgr.errors import ConfigError
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.data.dataset import Labels
 from ecgr.tasks.metrics import METRICS
-from ecgr.tasks.partition import PARTITIONERS, Partition, deal_out, top_up
+from ecgr.tasks.partition import PARTITIONERS, Partition, partition_samples, top_up
 from ecgr.tasks.samples import Samples
 from support.quick import examples
 
@@ -126,10 +126,10 @@ def labels_of(samples: int, classes: int, seed: int) -> Labels:
 
 
 def dealt_by(name: str, labels: Labels, clients: int, rng: np.random.Generator) -> Partition:
-    """The partition of labels whose samples also carry a group each, as `deal_out` makes it for every entry."""
+    """The partition of labels whose samples also carry a group each, for every entry."""
     groups = np.array([f"tile {i}" for i in range(len(labels))])
     split = Samples(np.zeros((len(labels), 1, 1, 1), dtype=np.uint8), labels, groups)
-    return deal_out(made(PARTITIONERS, name), split, clients, rng)
+    return partition_samples(made(PARTITIONERS, name), split, clients, rng)
 
 
 @every_partitioner

@@ -40,7 +40,7 @@ def test_how_many_samples_there_are_has_to_be_known(tmp_path: Path) -> None:
 
 BAD = {
     "not json": ("{", "is not JSON"),
-    "not text": ("\x00\xff", "is not JSON"),
+    "not text": ("\x00\xff", "is not UTF-8"),
     "too deep": ('{"clients":' + "[" * 100_000, "is not JSON"),
     "a list": ("[[0], [1]]", "must hold"),
     "no samples": ('{"clients": [[0]]}', "must hold"),
@@ -60,8 +60,8 @@ BAD = {
     "nested": ('{"clients": [[[0]]], "samples": 4}', "client 0 has"),
     "twice with one": ('{"clients": [[1, 1]], "samples": 4}', "client 0 has sample 1, which client 0 has too"),
     "twice with two": ('{"clients": [[0, 1], [2, 1]], "samples": 4}', "client 1 has sample 1, which client 0 has too"),
-    "nobody": ('{"clients": [], "samples": 4}', "deals out nothing"),
-    "nothing": ('{"clients": [[], []], "samples": 4}', "deals out nothing"),
+    "nobody": ('{"clients": [], "samples": 4}', "gives no client a sample"),
+    "nothing": ('{"clients": [[], []], "samples": 4}', "gives no client a sample"),
 }
 
 

@@ -25,7 +25,7 @@ from ecgr.tasks.partition import (
     Quantity,
     Shards,
     apportion,
-    deal_out,
+    partition_samples,
     top_up,
     without_small,
 )
@@ -127,14 +127,14 @@ def test_groups_are_never_natural_note(names: list[str], clients: int, seed: int
     split = Samples(np.zeros((len(names), 1, 2, 2), np.uint8), np.zeros(len(names), np.int64), groups)
     if len(set(names)) < clients:
         with pytest.raises(ConfigError, match=f"{clients} clients cannot share {len(set(names))} groups"):
-            deal_out(Groups(), split, clients, np.random.default_rng(seed))
+            partition_samples(Groups(), split, clients, np.random.default_rng(seed))
         return
-    partition = deal_out(Groups(), split, clients, np.random.default_rng(seed))
+    partition = partition_samples(Groups(), split, clients, np.random.default_rng(seed))
     owners = [set(groups[indices].tolist()) for indices in partition]
     assert sum(map(len, owners)) == len(set(names))
     assert all(owners)
     np.testing.assert_array_equal(np.sort(np.concatenate(list(partition))), np.arange(len(names)))
-    assert same(partition, deal_out(Groups(), split, clients, np.random.default_rng(seed)))
+    assert same(partition, partition_samples(Groups(), split, clients, np.random.default_rng(seed)))
 
 
 def test_many_groups_are_dealt_about_evenly() -> None:
@@ -162,14 +162,14 @@ def test_a_file_comes_before_the_groups_of_the_data_set(
     (tmp_path / name).write_text(content)
     partitioner = Groups(groups=str(tmp_path / name))
     for partition in (
-        deal_out(partitioner, numbered, 2, np.random.default_rng(0)),
+        partition_samples(partitioner, numbered, 2, np.random.default_rng(0)),
         partitioner(numbered.targets, 2, np.random.default_rng(0)),
     ):
         assert [indices.tolist() for indices in partition] == [[0, 2], [1, 3]]
 
 
 def test_other_partitioners_do_not_mind_groups(numbered: Samples) -> None:
-    assert sum(deal_out(IID(), numbered, 2, np.random.default_rng(0)).sizes()) == 4
+    assert sum(partition_samples(IID(), numbered, 2, np.random.default_rng(0)).sizes()) == 4
 
 
 def test_a_data_set_without_groups_needs_a_file() -> None:
@@ -186,9 +186,9 @@ BAD_FILES = {
     "true.json": ("[true, 2, 3, 4]", "at index 0"),
     "nameless.json": ('["a", "b", "", "c"]', "at index 2"),
     "column.csv": ("site\na\nb\nc\nd\n", "has no column 'group'"),
-    "empty.csv": ("", "has no column 'group'"),
-    "hole.csv": ("sample,group\n0,a\n1,\n2,b\n3,c\n", "has no group in line 3"),
-    "ragged.csv": ("sample,group\n0,a\n1\n2,b\n3,c\n", "has no group in line 3"),
+    "empty.csv": ("", "has no row of data"),
+    "hole.csv": ("sample,group\n0,a\n1,\n2,b\n3,c\n", "has no name or whole number in line 3"),
+    "ragged.csv": ("sample,group\n0,a\n1\n2,b\n3,c\n", "line 3 has 1 values for 2 columns"),
     "quote.csv": ('group\n"a\nb\n', "is not CSV"),
 }
 
@@ -205,7 +205,7 @@ def test_a_bad_group_file_is_a_config_error(tmp_path: Path, name: str, content: 
 def test_an_unreadable_group_file_is_a_config_error(tmp_path: Path, spoil: Callable[[Path], object]) -> None:
     (tmp_path / "sites.csv").touch()
     spoil(tmp_path / "sites.csv")
-    with pytest.raises(ConfigError, match="cannot be read"):
+    with pytest.raises(ConfigError, match=r"cannot be read|is not UTF-8"):
         Groups(groups=str(tmp_path / "sites.csv"))(np.zeros(4, np.int64), 2, np.random.default_rng(0))
 
 
@@ -263,7 +263,7 @@ def test_clients_without_a_number_are_all_there_are() -> None:
     with pytest.raises(ConfigError, match=r"leave partition\.clients out for one client a group"):
         dealt(clients=4)
     with pytest.raises(ConfigError, match=r"partition\.clients: missing"):
-        deal_out(IID(), site_dataset().train, None, np.random.default_rng(0))
+        partition_samples(IID(), site_dataset().train, None, np.random.default_rng(0))
 
 
 def test_whoever_mixes_natural_clients_is_told() -> None:

@@ -6,7 +6,7 @@ from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
 from ecgr.streams import stream
 from ecgr.tasks.data import Dataset, hold_out, stratify
-from ecgr.tasks.partition import GroupPartitioner, Partition, deal_out, load_partition, top_up, without_small
+from ecgr.tasks.partition import GroupPartitioner, Partition, load_partition, partition_samples, top_up, without_small
 
 
 def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
@@ -32,7 +32,7 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
             )
     else:
         rng = stream(experiment.run.seed, "partition")
-        partition = deal_out(experiment.partitioner, dataset.train, settings.clients, rng)
+        partition = partition_samples(experiment.partitioner, dataset.train, settings.clients, rng)
         minimum = settings.min_batches * experiment.federation.batch_size
         if isinstance(experiment.partitioner, GroupPartitioner):
             partition = _whole(experiment, partition, minimum, dataset)

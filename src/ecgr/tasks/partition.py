@@ -5,8 +5,6 @@ too poor to train is seen to afterwards: clients that were drawn are topped up, 
 left out.
 """
 
-import csv
-import io
 import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -17,10 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import Count, Positive, component
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, DataError
 from ecgr.files import write_atomically
 from ecgr.tables import Table
 from ecgr.tasks.data.dataset import Labels, strata
+from ecgr.tasks.data.files import read_text
+from ecgr.tasks.data.tables import parse_table
 from ecgr.tasks.samples import Samples
 
 Indices = NDArray[np.int64]
@@ -35,10 +35,10 @@ class Partition:
 
     @classmethod
     def of(cls, parts: Sequence[Sequence[int] | Indices]) -> "Partition":
-        """Sort the parts and check that nobody shares a sample."""
+        """Sort the parts and check that no sample is in two of them."""
         clients = tuple(np.sort(np.asarray(part, dtype=np.int64)) for part in parts)
-        dealt = np.concatenate([*clients, np.empty(0, dtype=np.int64)])
-        if len(np.unique(dealt)) != len(dealt):
+        used = np.concatenate([*clients, np.empty(0, dtype=np.int64)])
+        if len(np.unique(used)) != len(used):
             raise ConfigError("partition: a sample belongs to more than one client")
         return cls(clients)
 
@@ -61,25 +61,27 @@ class Partitioner(Protocol):
     """An entry of ``PARTITIONERS``: a frozen dataclass, its own configuration, and a pure function."""
 
     def __call__(self, labels: Labels, clients: int, rng: np.random.Generator) -> Partition:
-        """Deal the samples out."""
+        """Partition the samples."""
         ...
 
 
 @runtime_checkable
 class GroupPartitioner(Protocol):
-    """A partitioner that deals out by what each sample was taken from: its clients are natural, never topped up."""
+    """A partitioner that goes by what each sample was taken from: its clients are natural, never topped up."""
 
     def names(self, samples: Samples) -> GroupNames:
         """The group of each sample."""
         ...
 
     def by_groups(self, groups: GroupNames, clients: int, rng: np.random.Generator) -> Partition:
-        """Deal the samples out by their groups."""
+        """Partition the samples by their groups."""
         ...
 
 
-def deal_out(partitioner: Partitioner, samples: Samples, clients: int | None, rng: np.random.Generator) -> Partition:
-    """Deal samples out: by their groups if the partitioner asks for them, else by their classes.
+def partition_samples(
+    partitioner: Partitioner, samples: Samples, clients: int | None, rng: np.random.Generator
+) -> Partition:
+    """By their groups if the partitioner asks for them, else by their classes.
 
     ``clients = None`` means all there are: one for each group.
     """
@@ -87,7 +89,7 @@ def deal_out(partitioner: Partitioner, samples: Samples, clients: int | None, rn
         names = partitioner.names(samples)
         return partitioner.by_groups(names, clients or len(np.unique(names)), rng)
     if clients is None:
-        raise ConfigError("partition.clients: missing; say how many clients there are to be")
+        raise ConfigError("partition.clients: missing; give the number of clients")
     return partitioner(strata(samples.targets), clients, rng)
 
 
@@ -133,9 +135,9 @@ class IID:
 
 @component
 class Dirichlet:
-    """For each class, proportions over the clients from Dir(alpha): the smaller alpha, the more unlike they are.
+    """For each class, proportions over the clients from Dir(alpha): the smaller alpha, the more heterogeneous they are.
 
-    ``remainder = "deal"`` deals every sample out; ``"drop"`` leaves out what rounding down leaves over.
+    ``remainder = "deal"`` gives every sample to a client; ``"drop"`` leaves out what rounding down leaves over.
 
     >>> labels = np.repeat(np.arange(10), 20)
     >>> sum(Dirichlet(alpha=0.1)(labels, 4, np.random.default_rng(0)).sizes())
@@ -204,9 +206,9 @@ class Groups:
 
     The groups come from ``groups``, a file with one name for each training sample (a JSON list, or a CSV with the
     column ``group``), or else from the data set, where it knows them. With as many groups as clients, or no number of
-    clients, each client is a group, in the order of the names. With more groups, they are dealt in random order, each
-    to whoever has least. Nobody is topped up with the samples of others: a client with fewer than ``min_batches``
-    batches is refused, or left out with ``empty = "skip"``.
+    clients, each client is a group, in the order of the names. With more groups, they are assigned in random order,
+    each to the client with the fewest samples. Nobody is topped up with the samples of others: a client with fewer
+    than ``min_batches`` batches is refused, or left out with ``empty = "skip"``.
 
     >>> sites = np.array(["a", "b", "b", "c"])
     >>> [client.tolist() for client in Groups().by_groups(sites, 3, np.random.default_rng(0))]
@@ -231,7 +233,7 @@ class Groups:
         return names
 
     def by_groups(self, groups: GroupNames, clients: int, rng: np.random.Generator) -> Partition:
-        """Deal whole groups out."""
+        """Whole groups, each to one client."""
         names, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         if len(names) < clients:
             raise ConfigError(
@@ -249,7 +251,7 @@ class Groups:
 
 
 def apportion(shares: NDArray[np.float64], total: int, *, deal: bool = True) -> NDArray[np.int64]:
-    """Whole numbers in proportion to ``shares``; what rounding down leaves over is dealt to the largest remainders.
+    """Whole numbers in proportion to ``shares``; what rounding down leaves over goes to the largest remainders.
 
     >>> apportion(np.array([0.5, 0.3, 0.2]), 9).tolist()
     [4, 3, 2]
@@ -265,19 +267,17 @@ def apportion(shares: NDArray[np.float64], total: int, *, deal: bool = True) -> 
 # A partition as a file: JSON that can be read, shared, and used by another program.
 # ``{"clients": [[0, 3], [1]], "samples": 4}``: the indices of each client's samples, and how many samples there are.
 
-MOST_BYTES = 256 << 20
-
 
 def save_partition(path: Path, partition: Partition, samples: int | None = None) -> None:
     """Write ``partition``; the file is complete or not there.
 
-    ``samples`` is how many there are to deal out; it has to be given where the partition leaves some out.
+    ``samples`` is how many there are in all; it has to be given where the partition leaves some out.
     """
-    dealt = sum(partition.sizes())
-    samples = dealt if samples is None else samples
+    used = sum(partition.sizes())
+    samples = used if samples is None else samples
     if max((int(indices[-1]) for indices in partition if len(indices)), default=-1) >= samples:
         raise ConfigError(
-            f"partition: leaves samples out ({dealt:,} dealt); save_partition needs to know how many there are"
+            f"partition: leaves samples out ({used:,} are used); save_partition needs to know how many there are"
         )
     content = {"clients": [indices.tolist() for indices in partition], "samples": samples}
     write_atomically(path, json.dumps(content).encode() + b"\n")
@@ -285,99 +285,74 @@ def save_partition(path: Path, partition: Partition, samples: int | None = None)
 
 def load_partition(path: Path, samples: int) -> Partition:
     """Read a partition of ``samples`` samples; whatever is wrong with it is a `ConfigError` that says where."""
-    content = _json(path)
+
+    def wrong(what: str) -> ConfigError:
+        return ConfigError(f"partition.file: {path} {what}")
+
+    content = _json("partition.file", path)
     if (
         not isinstance(content, dict)
         or set(content) != {"clients", "samples"}
         or not isinstance(content["clients"], list)
     ):
-        raise _wrong(path, 'must hold {"clients": [[…], …], "samples": N} and nothing else')
+        raise wrong('must hold {"clients": [[…], …], "samples": N} and nothing else')
     if type(content["samples"]) is not int or content["samples"] != samples:
-        raise _wrong(path, f"is for {str(content['samples'])[:40]} samples, the data set has {samples:,}")
+        raise wrong(f"is for {str(content['samples'])[:40]} samples, the data set has {samples:,}")
     owner: dict[int, int] = {}
     for client, indices in enumerate(content["clients"]):
         if not isinstance(indices, list):
-            raise _wrong(path, f"client {client} is not a list")
+            raise wrong(f"client {client} is not a list")
         for index in indices:
             if type(index) is not int or not 0 <= index < samples:
-                raise _wrong(
-                    path, f"client {client} has {str(index)[:40]!r}, indices are whole numbers from 0 to {samples - 1}"
+                raise wrong(
+                    f"client {client} has {str(index)[:40]!r}, indices are whole numbers from 0 to {samples - 1}"
                 )
             if index in owner:
-                raise _wrong(path, f"client {client} has sample {index}, which client {owner[index]} has too")
+                raise wrong(f"client {client} has sample {index}, which client {owner[index]} has too")
             owner[index] = client
     if not owner:
-        raise _wrong(path, "deals out nothing")
+        raise wrong("gives no client a sample")
     return Partition.of(content["clients"])
 
 
-def _json(path: Path) -> object:
-    try:
-        with path.open("rb") as file:
-            text = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise _wrong(path, f"cannot be read ({error.strerror})") from None
-    if len(text) > MOST_BYTES:
-        raise _wrong(path, f"has more than {MOST_BYTES:,} bytes")
+def read_group_names(file: str, samples: int) -> GroupNames:
+    """The group of each training sample, in order: a JSON list, or the column ``group`` of a CSV file."""
+    key, path = "partition.groups", Path(file).expanduser()
+    if path.suffix.lower() == ".json":
+        names = _json(key, path)
+        if not isinstance(names, list):
+            raise ConfigError(f"{key}: {path} must hold a list of group names")
+        places = [f"at index {index}" for index in range(len(names))]
+    else:
+        text = _text(key, path)
+        try:
+            table = parse_table(path, text)
+        except DataError as error:
+            raise ConfigError(f"{key}: {error}") from None
+        if "group" not in table.columns:
+            raise ConfigError(f"{key}: {path} has no column 'group'")
+        names, places = table["group"].tolist(), [f"in line {line}" for _, line in table.index]
+    for name, place in zip(names, places, strict=True):
+        if type(name) not in (str, int) or name == "":
+            raise ConfigError(f"{key}: {path} has no name or whole number {place}")
+    if len(names) != samples:
+        raise ConfigError(f"{key}: {path} has {len(names):,} groups, there are {samples:,} training samples")
+    return np.array([str(name) for name in names])
+
+
+def _json(key: str, path: Path) -> object:
+    text = _text(key, path)
     try:
         return json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise _wrong(path, f"is not JSON ({str(error)[:80]})") from None
+        raise ConfigError(f"{key}: {path} is not JSON ({str(error)[:80]})") from None
 
 
-def _wrong(path: Path, what: str) -> ConfigError:
-    return ConfigError(f"partition.file: {path} {what}")
-
-
-COLUMN = "group"
-
-
-def read_group_names(file: str, samples: int) -> NDArray[np.str_]:
-    """The group of each of ``samples`` samples; whatever is wrong with the file is a `ConfigError`."""
-    path = Path(file).expanduser()
+def _text(key: str, path: Path) -> str:
     try:
-        with path.open("rb") as stream:
-            text = stream.read(MOST_BYTES + 1).decode("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise _wrong_groups(file, f"cannot be read ({error})") from None
-    if len(text) > MOST_BYTES:
-        raise _wrong_groups(file, f"has more than {MOST_BYTES:,} bytes")
-    names = _from_json(file, text) if path.suffix.lower() == ".json" else _from_csv(file, text)
-    if len(names) != samples:
-        raise _wrong_groups(file, f"has {len(names):,} groups, there are {samples:,} training samples")
-    return np.array(names)
-
-
-def _from_json(file: str, text: str) -> list[str]:
-    try:
-        names = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise _wrong_groups(file, f"is not JSON ({str(error)[:80]})") from None
-    if not isinstance(names, list):
-        raise _wrong_groups(file, "must hold a list of group names")
-    for index, name in enumerate(names):
-        if type(name) not in (str, int) or name == "":
-            raise _wrong_groups(file, f"has no name or whole number at index {index}")
-    return [str(name) for name in names]
-
-
-def _from_csv(file: str, text: str) -> list[str]:
-    names = []
-    try:
-        lines = csv.DictReader(io.StringIO(text, newline=""), strict=True)
-        if COLUMN not in (lines.fieldnames or ()):
-            raise _wrong_groups(file, f"has no column {COLUMN!r}")
-        for line in lines:
-            if not line[COLUMN]:
-                raise _wrong_groups(file, f"has no {COLUMN} in line {lines.line_num}")
-            names.append(line[COLUMN])
-    except csv.Error as error:
-        raise _wrong_groups(file, f"is not CSV ({error})") from None
-    return names
-
-
-def _wrong_groups(file: str, what: str) -> ConfigError:
-    return ConfigError(f"partition.groups: {file} {what}")
+        return read_text(path)[0]
+    except DataError as error:
+        raise ConfigError(f"{key}: {error}") from None
 
 
 PARTITIONERS: Table[Partitioner] = Table(
