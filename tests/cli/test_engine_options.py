@@ -7,7 +7,7 @@ import pytest
 from ecgr.cli.options import chosen_engine
 from ecgr.errors import ConfigError
 from ecgr.simulation.engines.ray import Cluster
-from support.commands import ecgr
+from support.commands import ecgr_process
 
 SMALL = ["--set", "federation.rounds=1", "--set", "partition.clients=3", "--set", "data.fraction=0.2"]
 
@@ -52,11 +52,11 @@ def no_ray(tmp_path: Path) -> str:
 
 @pytest.mark.slow
 def test_nothing_else_imports_ray(tmp_path: Path, no_ray: str) -> None:
-    assert ecgr("--help", PYTHONPATH=no_ray).returncode == 0
-    done = ecgr("run", "quickstart", "--workers", "1", "--out", tmp_path / "run", *SMALL, PYTHONPATH=no_ray)
+    assert ecgr_process("--help", PYTHONPATH=no_ray).returncode == 0
+    done = ecgr_process("run", "quickstart", "--workers", "1", "--out", tmp_path / "run", *SMALL, PYTHONPATH=no_ray)
     assert done.returncode == 0, done.stderr
     options: list[str | Path] = ["--seeds", "1", "--workers", "2", "--out", tmp_path / "compare"]
-    done = ecgr("compare", "quickstart", *options, *SMALL, PYTHONPATH=no_ray)
+    done = ecgr_process("compare", "quickstart", *options, *SMALL, PYTHONPATH=no_ray)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "imported").exists()
 
@@ -73,7 +73,7 @@ def test_without_ray_it_is_one_clear_line(
     tmp_path: Path, no_ray: str, options: list[str], code: int, line: str
 ) -> None:
     command = ["compare", "quickstart", "--seeds", "6", "--engine", "ray", *options, *SMALL]
-    done = ecgr(*command, "--out", tmp_path / "out", PYTHONPATH=no_ray)
+    done = ecgr_process(*command, "--out", tmp_path / "out", PYTHONPATH=no_ray)
     assert done.returncode == code, done.stderr
     assert line in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -2,19 +2,14 @@
 
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from filelock import FileLock
 
 import ecgr as package
-from ecgr.cli.app import run_command_line
 from ecgr.errors import EnvironmentFault
-from support.cli import ecgr as ecgr_process
-from support.cli import files_below
-
-Command = Callable[..., "subprocess.CompletedProcess[str]"]
+from support.commands import ecgr, ecgr_process, files_below
 
 BAD_CONFIG = [
     (("regulator.beta=1.5",), ("regulator.beta: expected", "got 1.5", "at most 1")),
@@ -36,18 +31,9 @@ BAD_CONFIG = [
 ]
 
 
-@pytest.fixture
-def ecgr(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> Command:
-    """The command in this process, in an empty directory."""
+@pytest.fixture(autouse=True)
+def _in_an_empty_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-
-    def call(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        monkeypatch.setattr(sys, "argv", ["ecgr", *arguments])
-        code = run_command_line()
-        said = capsys.readouterr()
-        return subprocess.CompletedProcess(arguments, code, said.out, said.err)
-
-    return call
 
 
 def sets(*assignments: str) -> list[str]:
@@ -67,14 +53,14 @@ def assert_refused(done: "subprocess.CompletedProcess[str]", code: int, *parts: 
 
 @pytest.mark.parametrize(("assignments", "parts"), BAD_CONFIG, ids=lambda value: ",".join(value) if value else "")
 def test_a_bad_config_is_one_line_and_exit_two_and_nothing_is_written(
-    ecgr: Command, tmp_path: Path, assignments: tuple[str, ...], parts: tuple[str, ...]
+    tmp_path: Path, assignments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     done = ecgr("run", "quickstart", *sets(*assignments), "--out", "out")
     assert_refused(done, 2, *parts)
     assert list(tmp_path.iterdir()) == []
 
 
-def test_every_problem_has_its_own_line(ecgr: Command, tmp_path: Path) -> None:
+def test_every_problem_has_its_own_line(tmp_path: Path) -> None:
     done = ecgr("run", *sets("regulator.beta=1.5", "federation.rounds=0", "data.name=minst"))
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 3
@@ -127,7 +113,7 @@ def test_a_bad_config_is_answered_within_a_second(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_usage_is_one_line_and_exit_two(
-    ecgr: Command, tmp_path: Path, arguments: tuple[str, ...], parts: tuple[str, ...]
+    tmp_path: Path, arguments: tuple[str, ...], parts: tuple[str, ...]
 ) -> None:
     assert_refused(ecgr(*arguments), 2, *parts)
     assert list(tmp_path.iterdir()) == []
@@ -140,14 +126,14 @@ def test_without_arguments_it_says_what_to_do(tmp_path: Path) -> None:
     assert done.returncode in {0, 2}
 
 
-def test_debug_shows_the_traceback_and_keeps_the_exit_code(ecgr: Command, tmp_path: Path) -> None:
+def test_debug_shows_the_traceback_and_keeps_the_exit_code(tmp_path: Path) -> None:
     done = ecgr("--debug", "run", *sets("regulator.beta=1.5"))
     assert done.returncode == 2
     assert "Traceback (most recent call last)" in done.stderr
     assert "ConfigError" in done.stderr
 
 
-def test_control_characters_are_shown_and_not_sent_to_the_terminal(ecgr: Command, tmp_path: Path) -> None:
+def test_control_characters_are_shown_and_not_sent_to_the_terminal(tmp_path: Path) -> None:
     done = ecgr("run", *sets("data.name=\x1b[31mred"))
     assert_refused(done, 2, "data.name")
     assert "\x1b" not in done.stderr
@@ -156,7 +142,7 @@ def test_control_characters_are_shown_and_not_sent_to_the_terminal(ecgr: Command
 # Directories
 
 
-def test_a_directory_that_holds_another_run_is_refused_and_untouched(ecgr: Command, tmp_path: Path) -> None:
+def test_a_directory_that_holds_another_run_is_refused_and_untouched(tmp_path: Path) -> None:
     """Finished or not, and whatever else lies there."""
     for name, content in [
         ("finished", ("run.json", "model.safetensors")),
@@ -205,7 +191,7 @@ def test_a_directory_in_use_is_known_before_any_data_is_loaded(tmp_path: Path, m
         package.run(package.load("quickstart"), out=folder)
 
 
-def test_a_directory_that_cannot_be_made_is_exit_five(ecgr: Command, tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_made_is_exit_five(tmp_path: Path) -> None:
     done = ecgr("run", "quickstart", *sets("federation.rounds=1"), "--out", "/proc/nothing/here")
     assert_refused(done, 5, "/proc/nothing/here")
     assert list(tmp_path.iterdir()) == []
@@ -214,7 +200,7 @@ def test_a_directory_that_cannot_be_made_is_exit_five(ecgr: Command, tmp_path: P
 # Data that cannot be trained on
 
 
-def test_a_client_without_data_is_refused_before_anything_is_written(ecgr: Command, tmp_path: Path) -> None:
+def test_a_client_without_data_is_refused_before_anything_is_written(tmp_path: Path) -> None:
     done = ecgr(
         "run",
         *sets("partition.min_batches=0", "partition.alpha=0.001", "partition.clients=40"),
@@ -244,7 +230,7 @@ def test_a_client_without_data_is_skipped_where_the_config_says_so(tmp_path: Pat
     assert [c["client"] for c in row["clients"]] == [i for i, n in enumerate(sizes) if n]
 
 
-def test_a_last_batch_of_one_sample_is_refused_where_batchnorm_cannot_take_it(ecgr: Command, tmp_path: Path) -> None:
+def test_a_last_batch_of_one_sample_is_refused_where_batchnorm_cannot_take_it(tmp_path: Path) -> None:
     """1,438 samples over two clients are 719 each: batches of 359 leave one over. ResNet-18 shrinks 28x28 to 1x1."""
     options = ("partition.name=iid", "partition.clients=2", "partition.min_batches=1", "federation.batch_size=359")
     done = ecgr("run", *sets(*options, "model.name=resnet18", "federation.rounds=1"), "--out", "o")
@@ -266,13 +252,13 @@ def test_the_advice_about_the_last_batch_helps(rule: str) -> None:
     assert len(prepare(experiment, experiment.source.load()).partition) == 2
 
 
-def test_more_samples_wanted_than_there_are_is_refused_with_the_numbers(ecgr: Command, tmp_path: Path) -> None:
+def test_more_samples_wanted_than_there_are_is_refused_with_the_numbers(tmp_path: Path) -> None:
     done = ecgr("run", *sets("partition.min_batches=100"), "--out", "o")
     assert_refused(done, 2, "partition.min_batches", "16000 samples", "1438")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_device_that_is_not_there_is_refused(ecgr: Command, tmp_path: Path) -> None:
+def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = ecgr("run", "--device", "warp", "--out", "o")
     assert_refused(done, 2, "device", "warp")
     assert list(tmp_path.iterdir()) == []
@@ -282,9 +268,7 @@ def test_a_device_that_is_not_there_is_refused(ecgr: Command, tmp_path: Path) ->
 
 
 @pytest.mark.slow
-def test_training_that_diverges_everywhere_is_exit_six_and_names_round_client_and_reason(
-    ecgr: Command, tmp_path: Path
-) -> None:
+def test_training_that_diverges_everywhere_is_exit_six_and_names_round_client_and_reason(tmp_path: Path) -> None:
     done = ecgr("run", *sets("optimizer.lr=1e30", "federation.rounds=2"), "--out", "o")
     assert_refused(done, 6, "round 1", "client 0", "nonfinite", "optimizer.lr")
     assert not (tmp_path / "o" / "model.safetensors").exists()

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.cli import ecgr
-from support.commands import environment
+from support.commands import ecgr_process, environment
 
 TASK = """
 import numpy as np
@@ -75,11 +74,13 @@ def test_a_task_file_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("WIDTH = 4\n")
     (tmp_path / "my_task.py").write_text(TASK.format(more="from beside import WIDTH"))
     options = ["--seeds", "2", "--set", "federation.rounds=2", "--set", "federation.batch_size=8", "--workers", "2"]
-    done = ecgr("compare", "my_task.py:task", "--methods", "fedavg,fedavg+ecgr", *options, cwd=tmp_path)
+    done = ecgr_process("compare", "my_task.py:task", "--methods", "fedavg,fedavg+ecgr", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "fedavg+ecgr" in done.stdout
     assert (tmp_path / "runs/compare-own/comparison.json").is_file()
-    alone = ecgr("run", "my_task.py", "--set", "federation.batch_size=8", "--set", "federation.rounds=1", cwd=tmp_path)
+    alone = ecgr_process(
+        "run", "my_task.py", "--set", "federation.batch_size=8", "--set", "federation.rounds=1", cwd=tmp_path
+    )
     assert alone.returncode == 0, alone.stderr
     assert (tmp_path / "runs/own/model.safetensors").is_file()
 
@@ -92,7 +93,7 @@ def test_a_task_file_does_not_replace_the_module_whose_name_it_has(stem: str, tm
     )
     (tmp_path / f"{stem}.py").write_text(TASK.format(more="from beside import NAMES"))
     words = ["--set", "federation.batch_size=8", "--set", "federation.rounds=1", "--workers", "2"]
-    done = ecgr("run", f"{stem}.py:task", *words, cwd=tmp_path)
+    done = ecgr_process("run", f"{stem}.py:task", *words, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs/own/model.safetensors").is_file()
 
@@ -120,7 +121,7 @@ def test_a_task_file_that_is_no_use_is_one_clear_line(
 ) -> None:
     if content is not None:
         (tmp_path / "t.py").write_text(content)
-    done = ecgr("compare", named, cwd=tmp_path)
+    done = ecgr_process("compare", named, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert line in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -130,7 +131,7 @@ def test_a_task_file_that_is_no_use_is_one_clear_line(
 def test_a_config_file_never_runs_anything(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("open('ran', 'w')")
     (tmp_path / "c.toml").write_text('[data]\nname = "t.py:task"\n')
-    done = ecgr("run", "c.toml", cwd=tmp_path)
+    done = ecgr_process("run", "c.toml", cwd=tmp_path)
     assert done.returncode == 2
     assert "data.name" in done.stderr
     assert not (tmp_path / "ran").exists()

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import ecgr
+from support.commands import ecgr_process
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ecgr-plugin"
 pytestmark = pytest.mark.slow
@@ -30,7 +30,7 @@ def path_with(folder: Path) -> str:
 
 
 def test_its_parts_are_listed(installed: Path) -> None:
-    done = ecgr("list", "--json", PYTHONPATH=path_with(installed))
+    done = ecgr_process("list", "--json", PYTHONPATH=path_with(installed))
     assert done.returncode == 0, done.stderr
     listed = json.loads(done.stdout)
     for table, name in (
@@ -47,7 +47,7 @@ def test_a_file_runs_it_to_the_same_bits_with_two_workers(installed: Path, tmp_p
     for workers in (1, 2):
         out = tmp_path / f"workers-{workers}"
         arguments = ("run", EXAMPLE / "experiment.toml", "--workers", str(workers), "--out", out)
-        done = ecgr(*arguments, PYTHONPATH=path_with(installed))
+        done = ecgr_process(*arguments, PYTHONPATH=path_with(installed))
         assert done.returncode == 0, done.stderr
         models.append((out / "model.safetensors").read_bytes())
         rounds = [json.loads(line) for line in (out / "rounds.jsonl").read_text().splitlines()]
@@ -68,7 +68,7 @@ def test_its_parts_pass_the_public_checks(installed: Path) -> None:
 
 
 def test_without_it_the_file_is_refused_by_name(tmp_path: Path) -> None:
-    done = ecgr("run", EXAMPLE / "experiment.toml", "--out", tmp_path / "run")
+    done = ecgr_process("run", EXAMPLE / "experiment.toml", "--out", tmp_path / "run")
     assert done.returncode == 2
     assert "regulator.name: unknown regulator 'largest_norm'" in done.stderr
     assert not (tmp_path / "run").exists()

@@ -15,7 +15,7 @@ from safetensors.torch import load_file
 
 import ecgr as package
 from ecgr.runs.record import RunRecord
-from support.cli import ecgr, files_below
+from support.commands import ecgr, files_below
 
 SHORT = ("--set", "federation.rounds=3")
 

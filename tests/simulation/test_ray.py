@@ -11,7 +11,7 @@ import torch
 
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost, Rest
-from support.commands import ecgr
+from support.commands import ecgr_process
 from support.jobs import Dies, Fails, Log, Square, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
@@ -146,9 +146,9 @@ def test_the_most_expensive_jobs_start_first(tmp_path: Path, pool: RayPool[dict[
 
 
 def test_an_address_where_nobody_answers_is_one_clear_line(tmp_path: Path) -> None:
-    done = ecgr("list", RAY_ADDRESS="127.0.0.1:9")
+    done = ecgr_process("list", RAY_ADDRESS="127.0.0.1:9")
     assert done.returncode == 0  # where no cluster is asked for, none is looked for
-    done = ecgr("run", "quickstart", "--engine", "ray", "--out", tmp_path / "run", RAY_ADDRESS="127.0.0.1:9")
+    done = ecgr_process("run", "quickstart", "--engine", "ray", "--out", tmp_path / "run", RAY_ADDRESS="127.0.0.1:9")
     assert done.returncode == 5
     assert done.stderr.splitlines() == [
         "ecgr: ray: cannot use the cluster at 127.0.0.1:9: Connection refused; is its head node up?"

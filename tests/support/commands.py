@@ -1,12 +1,16 @@
-"""Starting the real command line from tests."""
+"""The command line, as tests use it."""
 
+import contextlib
 import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import ExitStack
+from io import StringIO
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 ECGR = str(Path(sys.executable).with_name("ecgr"))
 
@@ -16,10 +20,27 @@ def environment(**extra: str) -> dict[str, str]:
     return {**os.environ, "OMP_NUM_THREADS": "1", "NO_COLOR": "1", "COLUMNS": "120", **extra}
 
 
-def ecgr(*arguments: str | Path, **extra: str) -> subprocess.CompletedProcess[str]:
-    """Run `ecgr` to its end."""
+def ecgr(*arguments: str | Path, cwd: Path | None = None, **extra: str) -> "subprocess.CompletedProcess[str]":
+    """Run `ecgr` to its end in this process: to start one takes longer than most of what is asked of it."""
+    from ecgr.cli.app import run_command_line
+
+    words, out, err = [*map(str, arguments)], StringIO(), StringIO()
+    with ExitStack() as around:
+        around.enter_context(contextlib.chdir(cwd or Path.cwd()))
+        around.enter_context(patch.dict(os.environ, extra))
+        around.enter_context(patch.object(sys, "argv", ["ecgr", *words]))
+        around.enter_context(contextlib.redirect_stdout(out))
+        around.enter_context(contextlib.redirect_stderr(err))
+        code = run_command_line()
+    return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def ecgr_process(*arguments: str | Path, cwd: Path | None = None, **extra: str) -> "subprocess.CompletedProcess[str]":
+    """Run the installed `ecgr` to its end in a process of its own."""
     command = [ECGR, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, text=True, env=environment(**extra), timeout=300, check=False)
+    return subprocess.run(
+        command, cwd=cwd, capture_output=True, text=True, env=environment(**extra), timeout=300, check=False
+    )
 
 
 def spawn(*arguments: str | Path) -> "subprocess.Popen[bytes]":
@@ -46,3 +67,8 @@ def rows_without_times(directory: Path) -> list[dict[str, Any]]:
             client.pop("seconds")
             client.pop("regulation_seconds", None)
     return rows
+
+
+def files_below(folder: Path) -> dict[str, bytes]:
+    """Every file's content by its path."""
+    return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
