@@ -54,8 +54,7 @@ def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None
     write_lc25000(tmp_path / "data")
     small = ["data.image_size=32", "partition.clients=2", "federation.batch_size=4", "federation.rounds=1"]
     changes = [part for setting in [f"data.root={tmp_path / 'data'}", *small] for part in ("--set", setting)]
-    cache = {"ECGR_CACHE": str(tmp_path / "cache")}
-    done = ecgr("run", "paper/lc25000", *changes, "--out", tmp_path / "run", **cache)
+    done = ecgr("run", "paper/lc25000", *changes, "--out", tmp_path / "run", ECGR_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
 
     dataset = LC25000(root=str(tmp_path / "data"), image_size=32).load()

@@ -5,11 +5,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from support.cli import ecgr
 
 import ecgr as package
 from ecgr.errors import ConfigError
 from ecgr.runs.record import RunRecord
+from support.commands import ecgr_process as ecgr
 
 TASK = """
 from pathlib import Path
