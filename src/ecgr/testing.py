@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from ecgr.algorithms import Algorithm, Plan, Population, Trace, Upload, compose
 from ecgr.config.experiment import load
-from ecgr.config.objects import complete
+from ecgr.config.user_code import complete
 from ecgr.core.geometry import Geometry, Regulation
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.pickling import pack, unpack

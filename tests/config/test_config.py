@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic.fields import FieldInfo
 
-from ecgr.config.experiment import Experiment, load, read
+from ecgr.config.experiment import MAX_BYTES, Experiment, load, presets, read
 from ecgr.config.registry import SECTIONS, override, parameters_of
-from ecgr.config.user_files import MAX_BYTES, presets
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
 from support.quick import examples

@@ -23,8 +23,8 @@ from ecgr.cli.app import app, run_command_line
 from ecgr.cli.comparing import grid_of
 from ecgr.cli.options import overrides
 from ecgr.compare.plan import plan_comparison
+from ecgr.config.experiment import presets
 from ecgr.config.methods import Method, split_methods
-from ecgr.config.user_files import presets
 from ecgr.runs.sweep import grid
 from support.blocks import ROOT, SHELL, Block, arguments, blocks, commands, spoken
 

@@ -16,7 +16,7 @@ from safetensors.torch import save_file
 
 import ecgr
 from ecgr.config.experiment import load
-from ecgr.config.user_files import task_or_name
+from ecgr.config.user_code import task_or_name
 from ecgr.simulation.engines.ray import Cluster as RayCluster
 from support.commands import ECGR, environment, rows_without_times
 from support.replay import replay

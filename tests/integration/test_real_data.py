@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from ecgr.analysis.records import flat
-from ecgr.config.experiment import load, read
-from ecgr.config.user_files import presets
+from ecgr.config.experiment import load, presets, read
 from ecgr.runs.sweep import grid
 from ecgr.tasks.data import LC25000
 from support.commands import ecgr

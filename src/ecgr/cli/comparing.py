@@ -14,7 +14,7 @@ from ecgr.cli.console import complain, out, say, sweep_progress
 from ecgr.cli.options import OpenPage, Workers, chosen_engine, overrides, parse_value
 from ecgr.cli.running import list_plans
 from ecgr.config.methods import split_methods
-from ecgr.config.user_files import task_or_name
+from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError
 from ecgr.runs.workers import worker_count
 

@@ -11,9 +11,9 @@ from rich.table import Table
 
 from ecgr.cli.console import complain, out, print_json, say
 from ecgr.cli.options import Json, Set, command, overrides
-from ecgr.config.experiment import Experiment, load
+from ecgr.config.experiment import Experiment, load, presets
 from ecgr.config.partition import chosen_share, partition_of
-from ecgr.config.user_files import presets, task_or_name
+from ecgr.config.user_code import task_or_name
 from ecgr.errors import EnvironmentFault
 from ecgr.tasks.data import Dataset, strata
 from ecgr.tasks.data.fetch import available, fetch, verify

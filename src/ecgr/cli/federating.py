@@ -13,7 +13,7 @@ import typer
 from ecgr.cli.console import RoundProgress, complain, print_json, say, scores
 from ecgr.cli.options import ExperimentName, Json, Out, Set, command, overrides, preset_names
 from ecgr.config.experiment import Experiment, load
-from ecgr.config.user_files import NAMED, task_or_name
+from ecgr.config.user_code import NAMED, task_or_name
 from ecgr.errors import ConfigError, DataError
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from rich.text import Text
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.cli.console import out, print_json, say
 from ecgr.cli.options import Json
+from ecgr.config.experiment import presets
 from ecgr.config.methods import NOTATION
 from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
 from ecgr.config.registry import parameters_of
-from ecgr.config.user_files import presets
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
 from ecgr.tables import OURS, unknown

@@ -9,7 +9,7 @@ import click
 import typer
 from typer.core import TyperCommand
 
-from ecgr.config.user_files import presets
+from ecgr.config.experiment import presets
 from ecgr.errors import ConfigError
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from ecgr.cli.console import (
 )
 from ecgr.cli.options import chosen_engine, overrides
 from ecgr.config.experiment import load, read
-from ecgr.config.user_files import task_or_name
+from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError, DataError
 from ecgr.runs.record import RunRecord
 from ecgr.runs.sweep import Planned, grid, plan, run_all

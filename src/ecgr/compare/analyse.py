@@ -8,7 +8,7 @@ from ecgr.analysis.records import Run, find_runs, read_runs
 from ecgr.analysis.summaries import RunSummary, read_summaries
 from ecgr.analysis.verdicts import Comparison, compare, default_baseline
 from ecgr.compare.plan import planned_records
-from ecgr.config.user_files import presets
+from ecgr.config.experiment import presets
 from ecgr.errors import ConfigError, DataError
 from ecgr.report.answer import Answer
 from ecgr.runs.record import RunRecord

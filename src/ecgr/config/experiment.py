@@ -6,6 +6,8 @@ with a config is said at once, before any data, directory or process is touched.
 
 import dataclasses
 import json
+import re
+import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
@@ -17,7 +19,6 @@ from typing import Any
 from ecgr.algorithms import Algorithm, Entry, ServerRule, compose
 from ecgr.component import Module, component
 from ecgr.config.methods import clash, name_of
-from ecgr.config.objects import OwnModel, complete, description, own_description, plain_fields, undress
 from ecgr.config.optimizers import OptimizerFactory, Schedule
 from ecgr.config.registry import (
     GIVEN_BY_DATA,
@@ -31,11 +32,11 @@ from ecgr.config.registry import (
     problems,
     validate,
 )
-from ecgr.config.user_files import as_name, read_file
+from ecgr.config.user_code import UserModel, complete, description, plain_fields, unwrap, user_description
 from ecgr.core.geometry import Regulator
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import LATER, to_toml
-from ecgr.tables import Table, shown
+from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
 from ecgr.tasks.models import MODELS
@@ -43,6 +44,10 @@ from ecgr.tasks.partition import GroupPartitioner, Partitioner
 from ecgr.tasks.task import Task, TaskIdentity
 
 DEFAULT_CLIENTS = 10
+MAX_BYTES = 1_000_000
+MAX_DEPTH = 32
+PACKAGED = Path(__file__).parents[1] / "experiments"
+CHECKED_OUT = Path(__file__).parents[3] / "experiments"
 
 
 @component
@@ -83,7 +88,7 @@ class Experiment:
     data: DataSettings
     partitioner: Partitioner
     partition: PartitionSettings
-    model: ModelChoice | OwnModel
+    model: ModelChoice | UserModel
     loss: Loss | None
     correction: Entry
     server: ServerRule
@@ -174,13 +179,13 @@ class Experiment:
         """The whole config as `from_dict` takes it: as `to_dict`, with objects that are in no table as they are."""
         raw = self.to_dict()
         for section, table, part in self._parts():
-            if table.name_of(undress(part)) is None:
-                described, kept = own_description(part), raw[section]
+            if table.name_of(unwrap(part)) is None:
+                described, kept = user_description(part), raw[section]
                 raw[section] = {k: v for k, v in kept.items() if k not in described} | {"name": part}
         if isinstance(self.source, Task):
             told = plain_fields(self.source.identity)
             raw["data"] = {k: v for k, v in raw["data"].items() if k not in told} | {"name": self.source}
-        if isinstance(self.model, OwnModel):
+        if isinstance(self.model, UserModel):
             raw["model"] = {"name": self.model.make}
         return raw
 
@@ -205,8 +210,8 @@ class Experiment:
         changes: dict[str, Any] = {}
         if isinstance(self.source, Task):
             changes["source"] = self.source.identity
-        if isinstance(self.model, OwnModel):
-            changes["model"] = OwnModel(None, self.model.described)
+        if isinstance(self.model, UserModel):
+            changes["model"] = UserModel(None, self.model.described)
         return dataclasses.replace(self, **changes) if changes else self
 
     def key(self) -> str:
@@ -225,12 +230,12 @@ def _count(settings: PartitionSettings, partitioner: Partitioner) -> PartitionSe
     return dataclasses.replace(settings, clients=DEFAULT_CLIENTS)
 
 
-def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice | OwnModel:
+def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice | UserModel:
     """The model that a config names; a task brings its own."""
     chosen = values.get("name", source.model if isinstance(source, Task) else SECTIONS["model"].default)
     given = {name: value for name, value in values.items() if name != "name"}
     if not isinstance(chosen, str):
-        return OwnModel.of(partial(chosen, **given) if given else chosen)
+        return UserModel.of(partial(chosen, **given) if given else chosen)
     return ModelChoice(name=chosen, parameters=validate(MODELS[chosen], given))
 
 
@@ -301,3 +306,43 @@ def _needs(build: Callable[..., Any]) -> set[str]:
     """What a model must be told about the data; what it can do without (``classes`` or ``outputs``) is None there."""
     parameters = signature(build).parameters
     return {name for name in parameters if name in GIVEN_BY_DATA and parameters[name].default is not None}
+
+
+def presets() -> dict[str, Path]:
+    """The named experiments that come with the package."""
+    folder = PACKAGED if PACKAGED.is_dir() else CHECKED_OUT
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in sorted(folder.rglob("*.toml"))}
+
+
+def read_file(source: str | Path) -> dict[str, Any]:
+    """The nested dict behind a preset's name or a TOML file, not yet checked; it has a run's name."""
+    path = _find(source)
+    if path.stat().st_size > MAX_BYTES:
+        raise ConfigError(f"{path}: larger than {MAX_BYTES:,} bytes; a config is a page, not a data file")
+    try:
+        text = path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
+        if any(line.partition("=")[0].count(".") > MAX_DEPTH for line in text.splitlines()):
+            raise RecursionError  # the parser takes a time quadratic in the depth of a dotted key
+        raw = tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path}: not valid TOML: {error}") from None
+    except RecursionError:
+        raise ConfigError(f"{path}: nested too deeply for a config") from None
+    if "run" not in raw or (isinstance(raw["run"], dict) and "name" not in raw["run"]):
+        raw.setdefault("run", {})["name"] = as_name(path.stem)
+    return raw
+
+
+def as_name(stem: str) -> str:
+    """A file's name as a run's name: what may not stand in one becomes a dash."""
+    return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).lstrip("._-")[:64] or "run"
+
+
+def _find(source: str | Path) -> Path:
+    known = presets()
+    if str(source) in known:
+        return known[str(source)]
+    path = Path(source)
+    if path.is_file():
+        return path
+    raise ConfigError(unknown("experiment", str(source), known, kind="preset or file"))

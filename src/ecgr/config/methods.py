@@ -21,8 +21,8 @@ from typing import Any, NoReturn
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule, Shorthand, is_whole
 from ecgr.algorithms.server_rules import Average
-from ecgr.config.objects import description, is_algorithm
 from ecgr.config.registry import parameters_of, problems_with
+from ecgr.config.user_code import description, is_algorithm
 from ecgr.core.geometry import Regulator
 from ecgr.core.regulators import REGULATORS, Plain
 from ecgr.errors import ConfigError

@@ -16,8 +16,8 @@ from pydantic.fields import FieldInfo
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.component import Count, PositiveFraction, component
-from ecgr.config.objects import is_algorithm
 from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
+from ecgr.config.user_code import is_algorithm
 from ecgr.core.regulators import REGULATORS
 from ecgr.core.stores import STORES
 from ecgr.errors import ConfigError

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ecgr._version import __version__
 from ecgr.config.experiment import Experiment
 from ecgr.config.methods import Method
-from ecgr.config.objects import OwnModel, description, undress
+from ecgr.config.user_code import UserModel, description, unwrap
 from ecgr.errors import EcgrError
 from ecgr.identity import Code, code_of
 from ecgr.runs.manifest import Identity
@@ -73,16 +73,16 @@ class Identify:
 def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     """What an experiment is made of that may be user code, by the section that it stands for."""
     model, source = experiment.model, experiment.source
-    yield "model", model.make if isinstance(model, OwnModel) else MODELS[model.name]
+    yield "model", model.make if isinstance(model, UserModel) else MODELS[model.name]
     if isinstance(source, Task):
-        yield "loss", undress(experiment.loss or source.loss)
+        yield "loss", unwrap(experiment.loss or source.loss)
         for name, metric in source.metrics.items():
-            yield f"metrics {name}", undress(metric)
+            yield f"metrics {name}", unwrap(metric)
     elif not isinstance(source, TaskIdentity):
         yield "data", source
-        yield "loss", undress(experiment.loss)
+        yield "loss", unwrap(experiment.loss)
     for name in ("partitioner", "correction", "server", "regulator", "optimizer", "schedule"):
-        yield name, undress(getattr(experiment, name))
+        yield name, unwrap(getattr(experiment, name))
 
 
 def _partition_file(path: str) -> dict[str, str]:

@@ -29,7 +29,7 @@ from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
 
 from ecgr.config.experiment import Experiment, load
-from ecgr.config.user_files import task_or_name
+from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError
 from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Listed, read_list, write_list

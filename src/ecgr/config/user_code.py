@@ -1,0 +1,237 @@
+"""User code: objects in the place of names (a regulator, a model, a task of the user's), and tasks in Python files.
+
+A config says what such an object is by its class and fields; what its code is, a run's identity says (`ecgr.identity`).
+A Python file is named on the command line (``my_task.py:task``), never by a config. It is run, and what it defines goes
+to every worker.
+"""
+
+import importlib.util
+import inspect
+import re
+import sys
+from collections.abc import Mapping
+from copy import deepcopy
+from dataclasses import dataclass, fields, is_dataclass
+from functools import partial
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, cast
+
+from ecgr.algorithms import Defaults, Entry
+from ecgr.component import Module
+from ecgr.errors import ConfigError, DataError, EcgrError
+from ecgr.identity import qualified_name
+from ecgr.tables import Table, unknown
+from ecgr.tasks.task import Task
+
+if TYPE_CHECKING:
+    from ecgr.config.experiment import Experiment
+
+
+PACKAGES = ("site-packages", "dist-packages")
+_loaded: set[str] = set()
+"""The names under which task files are among ``sys.modules``: the next file of that name takes the place."""
+NAMED = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[A-Za-z_]\w*))?")
+
+
+def description(table: Table[Any], part: Any) -> dict[str, Any]:
+    """How a record and a config name a part of an experiment: an entry of a table, or user code."""
+    part = unwrap(part)
+    name = table.name_of(part)
+    return {"name": name, **plain_fields(part)} if name is not None else user_description(part)
+
+
+def unwrap(part: Any) -> Any:
+    """A user's object without the wrapper that made it complete."""
+    return getattr(part, "function", getattr(part, "inner", part))
+
+
+def user_description(part: Any) -> dict[str, Any]:
+    """Class and fields of an object that is in no table."""
+    part = unwrap(part)
+    if isinstance(part, partial):
+        return {**user_description(part.func), "arguments": plain([*part.args, dict(part.keywords)])}
+    kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
+    return {"name": qualified_name(kind), **plain_fields(part)}
+
+
+def plain_fields(part: Any) -> dict[str, Any]:
+    """An object's fields as values that JSON can hold."""
+    if is_dataclass(part) and not isinstance(part, type):
+        return {field.name: plain(getattr(part, field.name)) for field in fields(part) if field.init}
+    if inspect.isroutine(part) or inspect.isclass(part):
+        return {}
+    return {name: plain(value) for name, value in getattr(part, "__dict__", {}).items()}
+
+
+def plain(value: Any) -> Any:
+    """A value that JSON can hold; what it cannot is named, or hashed where it is an array."""
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(item) for item in value]
+    if is_dataclass(value) and not isinstance(value, type):
+        return {"name": qualified_name(type(value)), **plain_fields(value)}
+    if hasattr(value, "__array__"):
+        import numpy as np  # only for arrays
+
+        return sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
+    named = value if hasattr(value, "__qualname__") else type(value)
+    return qualified_name(named) if named is value or " at 0x" in repr(value) else repr(value)
+
+
+@dataclass(frozen=True)
+class UserModel:
+    """A model that is in no table: a function that makes one, or a module to start from, and how records describe it.
+
+    A function may ask for what the data's shape says (``channels``, ``classes``, …) by the names of its arguments.
+    """
+
+    make: Any
+    described: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, given: Any) -> "UserModel":
+        """From whatever can be called for a model."""
+        module = hasattr(given, "state_dict") and not isinstance(given, type)
+        return cls(given, {"name": qualified_name(type(given))} if module else user_description(given))
+
+    def build(self, shape: Mapping[str, int]) -> Module:
+        """A fresh module; torch's generator decides its weights, unless a module is given as it is."""
+        if hasattr(self.make, "state_dict") and not isinstance(self.make, type):
+            given: Module = deepcopy(self.make)
+            return given
+        wanted = inspect.signature(self.make).parameters
+        missing = [name for name, each in wanted.items() if _must_be_given(each) and name not in shape]
+        if missing:
+            known = ", ".join(sorted(shape)) or "nothing"
+            raise ConfigError(f"model: needs {', '.join(missing)}, and the data have {known}; give a default")
+        made: Module = self.make(**{name: value for name, value in shape.items() if name in wanted})
+        return made
+
+
+def _must_be_given(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty and parameter.kind not in {
+        parameter.VAR_KEYWORD,
+        parameter.VAR_POSITIONAL,
+    }
+
+
+class Completed:
+    """A user's algorithm; what it does not define is the default: nothing corrected or remembered."""
+
+    __slots__ = ("inner",)
+
+    def __init__(self, inner: Any) -> None:
+        self.inner = inner
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_") or name == "inner":
+            raise AttributeError(name)
+        return getattr(self.inner if hasattr(self.inner, name) else DEFAULTS, name)
+
+    def __reduce__(self) -> Any:
+        return Completed, (self.inner,)
+
+
+DEFAULTS = Defaults()
+
+
+def complete(algorithm: Any) -> Entry:
+    """An algorithm with all that the training loop calls."""
+    wanted = [name for name in vars(Defaults) if not name.startswith("_")]
+    whole = hasattr(algorithm, "parts") or all(hasattr(algorithm, name) for name in wanted)
+    return cast("Entry", algorithm if whole else Completed(algorithm))
+
+
+def is_algorithm(given: Any) -> bool:
+    """Whether an object defines at least one method of an algorithm."""
+    return any(hasattr(given, name) for name in (*vars(Defaults), "aggregate", "parts") if not name.startswith("_"))
+
+
+def task_or_name(text: str) -> "str | Task | Experiment":
+    """The task that ``FILE.py:NAME`` names (``task`` by default), made by a function or not; other text as it is."""
+    found = NAMED.fullmatch(text)
+    if found is None:
+        return text
+    from ecgr.config.experiment import Experiment  # which reads presets from here
+
+    path, name = Path(found["file"]), found["name"] or "task"
+    module = _run(path)
+    if not hasattr(module, name):
+        names = [own for own, value in vars(module).items() if isinstance(value, (Task, Experiment))]
+        raise ConfigError(unknown(str(path), name, names, kind="task"))
+    value = getattr(module, name)
+    made = value if isinstance(value, (Task, Experiment)) else _call(path, name, value)
+    if not isinstance(made, (Task, Experiment)):
+        kind = type(made).__name__
+        raise ConfigError(f"{path}: {name} is of type {kind}; give an ecgr.Task, or a function that makes one")
+    return made
+
+
+def _run(path: Path) -> ModuleType:
+    """The module that a file is; modules beside it can be imported by it."""
+    import cloudpickle  # only for user code
+
+    if not path.is_file():
+        raise ConfigError(f"experiment: no file {path}")
+    taken = _is_taken(path)
+    name = f"ecgr_task_{path.stem}" if taken else path.stem
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"experiment: {path} cannot be run as Python")
+    module = importlib.util.module_from_spec(spec)
+    folder = str(path.resolve().parent)
+    if folder not in sys.path:
+        # After the standard library, which it must not replace; before installed packages, unless named as one.
+        installed = (number for number, entry in enumerate(sys.path) if Path(entry).name in PACKAGES)
+        sys.path.insert(len(sys.path) if taken else next(installed, len(sys.path)), folder)
+    sys.modules[name] = module
+    _loaded.add(name)
+    try:
+        spec.loader.exec_module(module)
+    except EcgrError as error:
+        raise type(error)(f"{path}: {error}") from None
+    except (Exception, SystemExit) as error:
+        raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from error
+    cloudpickle.register_pickle_by_value(module)
+    return module
+
+
+def _is_taken(path: Path) -> bool:
+    """Whether a file has the name of another module, which it would replace: ``copy.py``, ``json.py``, ``torch.py``."""
+    if path.stem in _loaded:
+        return False
+    if path.stem in sys.stdlib_module_names:
+        return True
+    try:
+        spec = importlib.util.find_spec(path.stem)
+    except (ImportError, ValueError):
+        return path.stem in sys.modules
+    return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != path.resolve())
+
+
+def _call(path: Path, name: str, make: Any) -> Any:
+    if not callable(make):
+        return make
+    try:
+        return make()
+    except EcgrError as error:
+        raise type(error)(f"{path}: {name}(): {error}") from None
+    except (Exception, SystemExit) as error:
+        raise DataError(f"{path}{_line(error, path)}: {name}(): {type(error).__name__}: {error}") from error
+
+
+def _line(error: BaseException, path: Path) -> str:
+    """Where in the file an error came from, if it did."""
+    if isinstance(error, SyntaxError):
+        return f", line {error.lineno}"
+    number, trace = None, error.__traceback__
+    while trace is not None:
+        if Path(trace.tb_frame.f_code.co_filename) == path.resolve() or trace.tb_frame.f_code.co_filename == str(path):
+            number = trace.tb_lineno
+        trace = trace.tb_next
+    return "" if number is None else f", line {number}"
