@@ -224,7 +224,7 @@ def nan(targets: Any, predictions: Any) -> float:
         ({"loss": "cross_entropy"}, "train: targets are float64; cross_entropy takes classes"),
         ({"train": (np.ones((90, 5)), np.full(90, 2.0))}, "train: targets[0] is 2.0; bce takes 0 and 1"),
         ({"model": lambda: nn.Linear(4, 1)}, "model: Linear cannot take the test samples (RuntimeError:"),
-        ({"model": lambda: nn.Linear(5, 2)}, "train: 1 targets a sample, and the model gives 2 outputs"),
+        ({"model": lambda: nn.Linear(5, 2)}, "train: 1 targets a sample, 2 outputs of the model"),
         ({"model": lambda: 3}, "model: gives a int; give a function that makes a torch.nn.Module"),
         ({"model": lambda: 1 / 0}, "model: cannot be made (ZeroDivisionError: division by zero)"),
         ({"model": nn.Flatten}, "model: has no trainable parameter"),

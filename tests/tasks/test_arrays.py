@@ -98,7 +98,7 @@ BAD: dict[str, tuple[dict[str, Any], str]] = {
     "no-inputs": ({"targets": Y}, "has no array 'inputs'"),
     "unknown": ({"inputs": X, "targets": Y, "weights": Y}, "has an array 'weights'"),
     "lengths": ({"inputs": X, "targets": Y[:19]}, "20 rows of inputs for 19 targets"),
-    "empty": ({"inputs": X[:0], "targets": Y[:0]}, "there is not a single sample"),
+    "empty": ({"inputs": X[:0], "targets": Y[:0]}, "there are no samples"),
     "single": ({"inputs": np.float64(1), "targets": Y}, "inputs are a single number"),
     "nan": ({"inputs": NAN, "targets": Y}, "inputs[2, 1] is nan"),
     "text": ({"inputs": np.full((20, 3), "a"), "targets": Y}, "inputs are of dtype <U1; give numbers"),

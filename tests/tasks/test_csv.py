@@ -183,13 +183,18 @@ BAD: dict[str, tuple[str | bytes, dict[str, Any], type[Exception], str]] = {
     "itself": ("x,y\n1,0\n", {"features": ("y",)}, ConfigError, "data.features: y to predict 'y' from"),
     "nothing": ("y\n1\n0\n", {}, ConfigError, "data.features: nothing to predict 'y' from"),
     "category": ("x,y\n1,0\n", {"categorical": ("q=1,2",)}, ConfigError, "data.categorical: there is no column 'q'"),
-    "other": ("x,y\n1,0\n5,1\n", {"categorical": ("x=1,2",)}, DataError, "line 3, column 'x': '5' is none of 1, 2"),
+    "other": ("x,y\n1,0\n5,1\n", {"categorical": ("x=1,2",)}, DataError, "line 3, column 'x': '5' is not one of 1, 2"),
     "binary": ("x,y\n1,0\n2,5\n3,7\n", {"kind": "binary"}, DataError, "line 4, column 'y': '7' makes 3 different"),
     "above": ("x,y\n1,0\n2,ill\n", {"above": 0.0}, DataError, "line 3, column 'y': 'ill' is not a number"),
     "numbers": ("x,y\n1,0\n2,a\n", {"kind": "numbers"}, DataError, "line 3, column 'y': 'a' is not a number"),
     "one-class": ("x,y\n1,a\n2,a\n", {}, DataError, "every row has 'a'; there must be at least two classes"),
-    "separator": ("x,y\n1,0\n", {"separator": ""}, ConfigError, "data.separator: '' does not fit"),
-    "files": ("x,y\n1,0\n", {"files": "../*.csv"}, ConfigError, "data.files: '../*.csv' does not fit"),
+    "separator": ("x,y\n1,0\n", {"separator": ""}, ConfigError, "data.separator: expected one character, got ''"),
+    "files": (
+        "x,y\n1,0\n",
+        {"files": "../*.csv"},
+        ConfigError,
+        "data.files: expected a name with one * for the client",
+    ),
     "few": ("x,y\n1,0\n2,1\n", {}, DataError, "2 rows to train on, 0 to test on; see data.test_share"),
 }
 

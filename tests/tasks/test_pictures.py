@@ -65,7 +65,7 @@ def test_pictures_are_listed_by_name_and_nothing_else_is(tmp_path: Path) -> None
 
 
 def test_a_folder_without_pictures_is_named(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="not a single picture"):
+    with pytest.raises(DataError, match="no pictures"):
         list_pictures(tmp_path, tmp_path)
 
 

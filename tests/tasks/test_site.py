@@ -43,7 +43,7 @@ def test_classes_that_a_site_lacks_can_be_stated(tmp_path: Path, monkeypatch: py
     [
         ("x = 1", "has no function `load`"),
         ("def load():\n    return 3", "load gives int"),
-        ("def load():\n    return ([1], [2]), 7", "test: int does not fit"),
+        ("def load():\n    return ([1], [2]), 7", r"test: expected \(inputs, targets\), got int"),
         (
             "def load():\n    raise ValueError('no column')",
             r"cannot load the samples \(ValueError: no column",

@@ -1,1 +1,1 @@
-"""What is trained: data, how it is dealt out to clients, and models."""
+"""What is trained: data, how it is partitioned over clients, and models."""

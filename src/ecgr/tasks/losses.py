@@ -81,7 +81,7 @@ def same_shape_problem(targets: Any, outputs: tuple[int, ...]) -> str | None:
     wanted = int(np.prod(outputs))
     if given == wanted:
         return None
-    return f"{given} targets a sample, and the model gives {wanted} outputs; they must be as many"
+    return f"{given} targets a sample, {wanted} outputs of the model; the numbers must be equal"
 
 
 @component
@@ -128,7 +128,7 @@ class CrossEntropy:
         if targets.dtype.kind not in "biu":
             return f"targets are {targets.dtype}; cross_entropy takes classes: whole numbers from 0"
         if len(outputs) != targets.ndim or outputs[1:] != targets.shape[1:]:
-            return f"targets of shape {('N', *targets.shape[1:])} do not go with outputs {('N', *outputs)}".replace(
+            return f"targets of shape {('N', *targets.shape[1:])} do not match outputs {('N', *outputs)}".replace(
                 "'N'", "N"
             )
         wrong = (targets < 0) | (targets >= outputs[0])

@@ -100,7 +100,7 @@ def check_samples(where: str, samples: Samples) -> None:
         if len(array) != len(samples.targets):
             raise DataError(f"{where}: {len(array):,} rows of {name} for {len(samples.targets):,} targets")
     if not len(samples.targets):
-        raise DataError(f"{where}: there is not a single sample")
+        raise DataError(f"{where}: there are no samples")
     for name, array in arrays:
         _check_finite(where, name, array)
     if samples.groups is not None and samples.groups.shape != (len(samples),):
@@ -146,9 +146,9 @@ def materialise(where: str, dataset: Any, most_bytes: int | None = None) -> Samp
     """
     count = len(dataset)
     if not count:
-        raise DataError(f"{where}: there is not a single sample")
+        raise DataError(f"{where}: there are no samples")
     first, target = _item(where, dataset, 0)
-    parts = _leaves("inputs", first)
+    parts = list(named_arrays(first))
     needed = count * sum(array.nbytes for _, array in parts)
     make = np.empty if needed <= (_half_of_memory() if most_bytes is None else most_bytes) else _map
     rows = {name: make((count, *array.shape), array.dtype) for name, array in parts}
@@ -156,9 +156,9 @@ def materialise(where: str, dataset: Any, most_bytes: int | None = None) -> Samp
     for index in range(count):
         inputs, target = _item(where, dataset, index)
         _fill(f"{where}: targets", targets, index, target)
-        for name, array in _leaves("inputs", inputs):
+        for name, array in named_arrays(inputs):
             if name not in rows:
-                raise DataError(f"{where}: item {index} has {name}, which item 0 has not")
+                raise DataError(f"{where}: item {index} has {name}, which item 0 lacks")
             _fill(f"{where}: {name}", rows[name], index, array)
     filled = iter(rows.values())
     return Samples(map_arrays(lambda _: next(filled), first), targets)
@@ -172,14 +172,6 @@ def _item(where: str, dataset: Any, index: int) -> tuple[Any, Array]:
     if not isinstance(item, tuple | list) or len(item) != 2:
         raise DataError(f"{where}: item {index} is {type(item).__name__}; items are pairs (inputs, target)")
     return map_arrays(as_array, item[0]), as_array(item[1])
-
-
-def _leaves(name: str, inputs: Any) -> list[tuple[str, Array]]:
-    if isinstance(inputs, Mapping):
-        return [(f"{name}[{key!r}]", array) for key, array in inputs.items()]
-    if isinstance(inputs, tuple):
-        return [(f"{name}[{i}]", array) for i, array in enumerate(inputs)]
-    return [(name, inputs)]
 
 
 def _fill(what: str, rows: Array, index: int, array: Array) -> None:

@@ -53,8 +53,8 @@ class Task:
         loss: an entry of ``ecgr.LOSSES`` or its name, or any function ``(outputs, targets) -> scalar``.
         metrics: entries of ``ecgr.METRICS`` or their names, or any scikit-learn function, or functions by a name of
             one's own (``{"cost": cost}``); the first one decides.
-        clients: the client of each training sample; or how many clients to deal the samples out to.
-        partition: how to deal them out, where ``clients`` are no ids: an entry of ``ecgr.PARTITIONERS``.
+        clients: the client of each training sample; or how many clients to partition the samples over.
+        partition: how to partition them, where ``clients`` are no ids: an entry of ``ecgr.PARTITIONERS``.
         name: for the record and its folder.
 
     >>> task = Task(model=list, train=([[0.0], [1.0]], [0, 1]), test=([[2.0]], [1]), clients=["a", "b"])
@@ -74,7 +74,7 @@ class Task:
     def __post_init__(self) -> None:
         _check_model(self.model)
         if not isinstance(self.name, str):
-            raise ConfigError(f"name: {self.name!r} does not fit; give a text")
+            raise ConfigError(f"name: expected text, got {self.name!r}")
         train, test = _samples("train", self.train), _samples("test", self.test)
         clients = _clients(self.clients, train, self.partition)
         if isinstance(clients, np.ndarray):
@@ -163,7 +163,7 @@ def _clients(given: Any, train: Samples, partition: Any) -> Any:
     """How many clients there are, or the client of each training sample; None where nothing is said."""
     if isinstance(given, Integral):
         if given < 2:
-            raise ConfigError(f"clients: {given} does not fit; a federation needs two clients or more")
+            raise ConfigError(f"clients: expected 2 or more, got {given}")
         return int(given)
     if given is None and (partition is not None or train.groups is None):
         return None
@@ -186,20 +186,22 @@ def _samples(where: str, given: Any) -> Samples:
     elif isinstance(given, Samples):
         samples = given
     else:
-        raise DataError(f"{where}: {type(given).__name__} does not fit; give (inputs, targets), Samples or a Dataset")
+        raise DataError(f"{where}: expected (inputs, targets), Samples or a Dataset, got {type(given).__name__}")
     check_samples(where, samples)
     return samples
 
 
 def _checked_ids(given: Any, samples: int) -> Any:
     if callable(given):
-        raise ConfigError("clients: are ids or a number; how samples are dealt out goes to partition=")
+        raise ConfigError(
+            "clients: expected ids or a number, got a function; how to partition the samples goes to partition="
+        )
     ids = as_array(given)
     if ids.shape != (samples,):
         raise DataError(f"clients: ids of shape {ids.shape} for {samples:,} training samples; give one for each")
     for index, each in enumerate(ids.tolist() if ids.dtype.kind in "fO" else ()):
         if each is None or (isinstance(each, float) and isnan(each)):
-            raise DataError(f"clients: the id of sample {index} is {each}; every sample belongs to somebody")
+            raise DataError(f"clients: the id of sample {index} is {each}; every sample needs a client")
     return ids.astype(np.str_)
 
 
@@ -212,7 +214,7 @@ def _by_name(given: Any) -> dict[str, Metric]:
     else:
         metrics = [as_metric(given)]
     if not metrics:
-        raise ConfigError("metrics: there is none; give at least one, the first one decides")
+        raise ConfigError("metrics: expected at least one (the first one decides), got none")
     if len({metric.name for metric in metrics}) < len(metrics):
         raise ConfigError(f"metrics: two of {', '.join(metric.name for metric in metrics)} have the same name")
     return {metric.name: metric for metric in metrics}

@@ -268,7 +268,7 @@ def _samples(path: Path, half: str, given: Any) -> Samples:
     where = f"{path.name}: {half}"
     if not isinstance(given, Samples):
         if not isinstance(given, tuple | list) or len(given) != 2:
-            raise DataError(f"{where}: {type(given).__name__} does not fit; give (inputs, targets)")
+            raise DataError(f"{where}: expected (inputs, targets), got {type(given).__name__}")
         given = Samples(*given)
     check_samples(where, given)
     return Samples(map_arrays(np.asarray, given.inputs), as_array(given.targets))

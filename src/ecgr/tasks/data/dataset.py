@@ -132,7 +132,7 @@ MOST_STRATA = 1000
 
 
 def strata(targets: NDArray[np.generic]) -> Labels:
-    """What stands for a sample's class where samples are dealt out or a share of them is drawn.
+    """What stands for a sample's class where samples are partitioned or a share of them is drawn.
 
     Whole numbers are their own classes, and so is each combination of several labels; numbers fall into ten equally
     filled bins; what has too many kinds to be of a kind (sequences) is all of one.

@@ -59,7 +59,7 @@ def list_pictures(folder: Path, root: Path) -> list[Picture]:
             status = entry.stat()
             pictures.append(Picture(path, path.relative_to(root).as_posix(), status.st_size, status.st_mtime_ns))
     if not pictures:
-        raise DataError(f"{folder}: not a single picture ({', '.join(sorted(SUFFIXES))})")
+        raise DataError(f"{folder}: no pictures ({', '.join(sorted(SUFFIXES))})")
     return sorted(pictures, key=lambda picture: picture.name)
 
 
@@ -84,7 +84,7 @@ def decode(path: Path, side: int) -> Images:
     except bombs as error:
         raise IntegrityError(f"{path}: refused, more than {MOST_PIXELS:,} pixels ({error})") from None
     except Exception as error:  # decoders raise what they like: OSError, SyntaxError, ValueError, struct.error
-        raise DataError(f"{path}: cannot be decoded ({str(error)[:120]}); mend or remove it") from None
+        raise DataError(f"{path}: cannot be decoded ({str(error)[:120]}); repair or remove it") from None
     return np.ascontiguousarray(np.asarray(resized, dtype=np.uint8).transpose(2, 0, 1))
 
 

@@ -108,9 +108,9 @@ class Csv:
     def _read(self) -> tuple[dict[str, "DataFrame"], dict[str, str]]:
         """The tables by what their files' names say, in order, and the hash of each file."""
         if len(self.separator) != 1:
-            raise ConfigError(f"data.separator: {self.separator!r} does not fit; give one character")
+            raise ConfigError(f"data.separator: expected one character, got {self.separator!r}")
         if self.files.count("*") != 1 or "/" in self.files:
-            raise ConfigError(f"data.files: {self.files!r} does not fit; give a name with one * for the client")
+            raise ConfigError(f"data.files: expected a name with one * for the client, got {self.files!r}")
         path = self.folder()
         paths = sorted(path.glob(self.files)) if path.is_dir() else [path]
         if not paths:
@@ -296,7 +296,7 @@ def in_order(values: Iterable[str]) -> list[str]:
 
 
 def as_numbers(column: "Series[Any]", advice: str) -> Numbers:
-    """A column of numbers, NaN where one is missing; the first cell that is none, or is too large, is refused."""
+    """A column of numbers, NaN where one is missing; the first cell that is not one, or is too large, is refused."""
     numbers: Numbers = column.map(as_number, na_action="ignore").to_numpy(dtype=np.float64, na_value=np.nan)
     limit = f"numbers go up to {LARGEST:.1e} (whose square float32 can hold); correct it, or see data.missing_values"
     for wrong, why in (
@@ -332,7 +332,7 @@ def one_hot(column: "Series[Any]", values: Sequence[str]) -> Numbers:
     if wrong.any():
         other = names.iloc[int(wrong.argmax())][:40]
         raise DataError(
-            f"{where(column, wrong, column.name)}: {other!r} is none of {', '.join(values)}; see data.categorical"
+            f"{where(column, wrong, column.name)}: {other!r} is not one of {', '.join(values)}; see data.categorical"
         )
     found: Numbers = pd.get_dummies(pd.Categorical(names, values), dtype=float).to_numpy()
     return found

@@ -117,13 +117,13 @@ class Text:
         text, sha256 = read_text(path)
         said = {name: UNITS[self.unit](speech) for name, speech in speeches(text).items()}
         if not said:
-            raise DataError(f"{path}: nobody speaks; a paragraph must begin with a line NAME: that says who does")
+            raise DataError(f"{path}: no speaker found; a paragraph must begin with a line NAME: that says who speaks")
         kept = {name: tokens for name, tokens in said.items() if self._says_enough(len(tokens))}
         if not kept:
             longest = max(said, key=lambda name: len(said[name]))
             raise DataError(
-                f"{path}: {longest!r} says most, {len(said[longest]):,} {self.unit}s, and that is too little; lower"
-                " data.minimum or data.length"
+                f"{path}: the longest speaker, {longest!r}, says {len(said[longest]):,} {self.unit}s, which is too few;"
+                " lower data.minimum or data.length"
             )
         halves = {name: self._halves(tokens) for name, tokens in kept.items()}
         known = self._vocabulary(said.values(), [train for train, _ in halves.values()])
