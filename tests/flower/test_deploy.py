@@ -30,7 +30,7 @@ from ecgr.flower.deploy.folders import (
     write_deployment,
 )
 from ecgr.flower.deploy.keys import fingerprint, make_certificates, make_node_key, read_public_key
-from ecgr.flower.guard.guard import Guard
+from ecgr.flower.guard import Guard
 
 
 def plan(*names: str, out: Path = Path("run"), min_clients: int = 2) -> Plan:

@@ -20,7 +20,7 @@ from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.enrolment import Enrolment, Listed, left_out, read_list, write_list
 from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.guard.inspection import Refusal
+from ecgr.flower.guard import Refusal
 from ecgr.runs.record import RunRecord
 from support.hospitals import HOSPITALS, write_hospitals
 from support.ticks import Ticks

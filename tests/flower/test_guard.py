@@ -27,8 +27,7 @@ from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.memory import MemoryGrid
 from ecgr.flower.apps.site import Prepared, app_for
-from ecgr.flower.guard.guard import Arrival, Guard
-from ecgr.flower.guard.inspection import reserved_names
+from ecgr.flower.guard import Arrival, Guard, reserved_names
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
 from support.ticks import Ticks
 

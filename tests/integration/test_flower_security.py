@@ -26,7 +26,7 @@ from ecgr.flower.deploy.folders import CONNECTION, Deployment, Plan, nginx_confi
 from ecgr.flower.deploy.keys import make_certificates, make_node_key
 from ecgr.flower.deploy.local import Supervisor, environment, installed
 from ecgr.flower.deploy.processes import Service, free_ports, listens
-from ecgr.flower.guard.guard import Guard
+from ecgr.flower.guard import Guard
 
 pytestmark = pytest.mark.slow
 

@@ -18,7 +18,7 @@ from ecgr.errors import ConfigError, DataError
 
 if TYPE_CHECKING:
     from ecgr.flower.apps.enrolment import Listed
-    from ecgr.flower.guard.guard import Guard
+    from ecgr.flower.guard import Guard
 
 federate_app = typer.Typer(
     help="A real federation on Flower: on this machine, or the files for several.", no_args_is_help=True
@@ -271,7 +271,7 @@ def _changes(clients: int | None, settings: list[str] | None) -> dict[str, Any]:
 
 
 def _guard(min_clients: int, deadline: float, norm_factor: float, outliers: str) -> "Guard":
-    from ecgr.flower.guard.guard import Guard
+    from ecgr.flower.guard import Guard
 
     try:
         return Guard(min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]

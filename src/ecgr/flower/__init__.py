@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from ecgr.flower.apps.memory import MemoryGrid as MemoryGrid
     from ecgr.flower.apps.server import server_app as server_app
     from ecgr.flower.apps.site import client_app as client_app
-    from ecgr.flower.guard.guard import Guard as Guard
-    from ecgr.flower.guard.guarded import Guarded as Guarded
+    from ecgr.flower.guard import Guard as Guard
+    from ecgr.flower.guarded import Guarded as Guarded
 
 _HOMES = {
-    "Guard": "guard.guard",
-    "Guarded": "guard.guarded",
+    "Guard": "guard",
+    "Guarded": "guarded",
     "MemoryGrid": "apps.memory",
     "client_app": "apps.site",
     "server_app": "apps.server",

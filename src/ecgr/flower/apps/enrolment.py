@@ -19,7 +19,7 @@ from flwr.app import ConfigRecord
 
 from ecgr._version import __version__
 from ecgr.errors import ConfigError
-from ecgr.flower.guard.inspection import Refusal
+from ecgr.flower.guard import Refusal
 from ecgr.simulation.workspace import Problem
 from ecgr.tasks.losses import LOSSES
 

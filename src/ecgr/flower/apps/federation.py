@@ -11,8 +11,7 @@ from ecgr.errors import QuorumLost
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.scoring import combine_scores, site_scores
 from ecgr.flower.apps.wire import NEVER, Order
-from ecgr.flower.guard.guard import UNKNOWN, Arrival, Guard
-from ecgr.flower.guard.inspection import Asked, Refusal
+from ecgr.flower.guard import UNKNOWN, Arrival, Asked, Guard, Refusal
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import Evaluation
@@ -61,7 +60,9 @@ class Federation:
         """Ask the round's clients once."""
         group = f"{snapshot.rounds + 1}.{attempt}"
         clients, sizes = [job.client for job in jobs], self.problem.partition.sizes()
-        nodes = self.fleet.wait_for(clients, self.guard.min_clients, self.guard.deadline)
+        # who was missed once is waited for: the round may be void because of it
+        enough = self.guard.min_clients if attempt == 1 else len(clients)
+        nodes = self.fleet.wait_for(clients, enough, self.guard.deadline)
         orders = {job.client: self._order(snapshot, job) for job in jobs}
         asked = {
             client: Asked(

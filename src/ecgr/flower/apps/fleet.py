@@ -17,7 +17,7 @@ from flwr.serverapp import Grid
 
 from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list, shown
 from ecgr.flower.apps.wire import SITE
-from ecgr.flower.guard.inspection import Refusal, describe
+from ecgr.flower.guard import Refusal, describe
 from ecgr.simulation.workspace import Problem
 
 POLL_SECONDS = 1.0

@@ -9,7 +9,7 @@ from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower.apps.enrolment import complete_list, left_out
 from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.guard.guard import Guard
+from ecgr.flower.guard import Guard
 from ecgr.simulation.prepare import prepare, prepare_server
 from ecgr.simulation.workspace import Problem
 from ecgr.tasks.data.arrays import read_arrays, samples_of

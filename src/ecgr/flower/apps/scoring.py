@@ -13,7 +13,7 @@ from flwr.app import ConfigRecord, Message, MetricRecord, RecordDict
 from ecgr.errors import QuorumLost
 from ecgr.flower.apps.enrolment import Enrolment
 from ecgr.flower.apps.wire import METRICS, REPORT, Order
-from ecgr.flower.guard.inspection import Refusal, describe
+from ecgr.flower.guard import Refusal, describe
 from ecgr.simulation.engines import Engine
 from ecgr.simulation.evaluate import Evaluation, evaluate
 from ecgr.simulation.workspace import Problem

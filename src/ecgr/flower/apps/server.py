@@ -21,7 +21,7 @@ from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Clock, Fleet, WallClock
 from ecgr.flower.apps.opening import Opened, dealt, enrol
 from ecgr.flower.apps.site import Given, made
-from ecgr.flower.guard.guard import Guard
+from ecgr.flower.guard import Guard
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.rounds import Outcome, Snapshot, participants

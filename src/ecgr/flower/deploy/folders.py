@@ -36,7 +36,7 @@ from ecgr.flower.apps.enrolment import Listed, read_list, write_list
 from ecgr.flower.apps.server import server_app
 from ecgr.flower.apps.site import client_app
 from ecgr.flower.deploy.keys import LOOPBACK, VALID_DAYS, make_certificates, private_folder, read_public_key
-from ecgr.flower.guard.guard import Guard
+from ecgr.flower.guard import Guard
 from ecgr.runs.record import to_json
 from ecgr.tasks.data import Site
 

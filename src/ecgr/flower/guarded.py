@@ -20,8 +20,19 @@ from torch import Tensor
 
 from ecgr.algorithms import Upload
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.flower.guard.guard import KNOWN_AFTER, Guard, Measured, Quantity, buffer_lengths, norm, outlier
-from ecgr.flower.guard.inspection import Refusal, describe, out_of_range, read_array
+from ecgr.flower.guard import (
+    KNOWN_AFTER,
+    Guard,
+    Measured,
+    Quantity,
+    Refusal,
+    buffer_lengths,
+    describe,
+    norm,
+    out_of_range,
+    outlier,
+    read_array,
+)
 from ecgr.simulation.client import nonfinite
 
 UPDATE = Quantity("model", "the update")

@@ -1,1 +1,0 @@
-"""What stands between the sites' replies and the aggregate."""
