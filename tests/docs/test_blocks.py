@@ -27,6 +27,7 @@ from ecgr.config.experiment import presets
 from ecgr.config.methods import Method, split_methods
 from ecgr.runs.sweep import grid
 from support.blocks import ROOT, SHELL, Block, arguments, blocks, commands, spoken
+from support.quick import quick_where
 
 DATA, MACHINES = "needs data on disk", "needs several machines, or root"
 NOT_RUN = {
@@ -139,7 +140,12 @@ RUN = {
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("page", [page for page, own in RUN.items() if own])
+@pytest.mark.parametrize(
+    "page",
+    quick_where(
+        lambda page: page in ("README.md", "docs/tutorial.md"), zip(p for p in RUN if RUN[p]), pytest.mark.nightly
+    ),
+)
 def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, in an empty folder with the tutorial's task in it."""
     monkeypatch.chdir(tmp_path)

@@ -105,6 +105,7 @@ def compare_on(cluster: Any, out: Path) -> "subprocess.Popen[str]":
     return begin("compare", "quickstart", "--methods", METHODS, "--seeds", "1", "--out", out, *options)
 
 
+@pytest.mark.nightly
 def test_a_comparison_survives_the_death_of_a_node_to_the_bits_of_serial(
     cluster: Any, second: Any, serial: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -118,6 +119,7 @@ def test_a_comparison_survives_the_death_of_a_node_to_the_bits_of_serial(
     assert models(tmp_path) == serial
 
 
+@pytest.mark.nightly
 def test_a_comparison_whose_command_was_killed_goes_on_when_it_is_given_again(
     cluster: Any, second: Any, serial: dict[str, bytes], tmp_path: Path
 ) -> None:
@@ -239,6 +241,7 @@ def marked(mark: str) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.nightly
 def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     """On a cluster of its own, which a command starts where it is given none."""
     mark = uuid4().hex

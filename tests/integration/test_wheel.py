@@ -13,6 +13,7 @@ import pytest
 
 from ecgr import __version__
 from support.environments import clean_environment, run_in
+from support.quick import quick_where
 
 pytest.importorskip("hatchling", reason="the package is built with the extra dev")
 
@@ -115,6 +116,7 @@ def test_the_core_alone_imports_helps_and_names_what_is_missing(core: Path, tmp_
         assert f"'{package}'" in line
 
 
+@pytest.mark.nightly
 def test_the_readmes_examples_run_with_the_core_alone(core: Path, tmp_path: Path) -> None:
     shutil.copy(ROOT / "README.md", tmp_path)
     done = run_in(core, tmp_path, "-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "README.md")
@@ -125,7 +127,7 @@ def test_every_extra_has_a_probe() -> None:
     assert set(PROBES) == set(EXTRAS) - {"dev"}
 
 
-@pytest.mark.parametrize("extra", PROBES)
+@pytest.mark.parametrize(("extra",), quick_where(lambda extra: extra == "data", zip(PROBES), pytest.mark.nightly))
 def test_an_extra_brings_what_it_is_for(extra: str, built: dict[str, Path], core: Path, tmp_path: Path) -> None:
     """And without it the same fails: the probe probes something."""
     python = clean_environment(tmp_path / "env", built[".whl"], extra)
