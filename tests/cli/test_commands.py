@@ -152,7 +152,7 @@ def test_workers_that_do_not_fit_are_refused(workers: int | str) -> None:
 
 
 def test_an_unknown_engine_is_refused_with_those_there_are(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="--engine: unknown engine 'pol'; did you mean 'pool'"):
+    with pytest.raises(ConfigError, match="engine: unknown engine 'pol'; did you mean 'pool'"):
         ecgr.compare("quickstart", engine="pol", out=tmp_path / "out")
 
 

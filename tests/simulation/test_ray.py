@@ -100,7 +100,7 @@ def test_cpus_on_one_node_and_gpus_on_another_are_no_room(monkeypatch: pytest.Mo
 def test_too_large_a_worker_is_one_clear_line(pool: RayPool[dict[str, int]]) -> None:
     big = RayPool(open_workspace, workers=1, cluster=Cluster(gpus=3))
     with pytest.raises(
-        EnvironmentFault, match=r"wants 3 GPUs and no node of the cluster has more than 0; .*--gpus-per-worker"
+        EnvironmentFault, match=r"wants 3 GPUs and no node of the cluster has more than 0; ask for fewer GPUs"
     ):
         big.__enter__()
 

@@ -143,9 +143,9 @@ def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Held, Tensor]
     own: Callable[[Tensor], Any] | None = getattr(problem.loss, "for_client", None)
     loss: Any = problem.loss if own is None else own(torch.from_numpy(problem.class_counts[job.client]))
     if not getattr(problem.loss, "needs_teacher", False):
-        return lambda samples, rows: loss(*workspace.training_batch(samples, rows))
+        return lambda samples, rows: loss(*workspace.batch(samples, rows, training=True))
     teacher = workspace.teacher(job.params, job.buffers)
-    return lambda samples, rows: loss(*workspace.training_batch(samples, rows), teacher(samples, rows))
+    return lambda samples, rows: loss(*workspace.batch(samples, rows, training=True), teacher(samples, rows))
 
 
 def check_store(problem: Problem, workers: int) -> None:

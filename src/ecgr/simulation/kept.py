@@ -1,4 +1,4 @@
-"""Which steps a client kept in a round, one by one or as flat arrays. Needs numpy, not torch."""
+"""The steps that clients kept, as values and as flat arrays. Needs numpy, not torch."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple

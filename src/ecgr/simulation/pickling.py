@@ -1,7 +1,7 @@
-"""Objects on their way to another process: packed as bytes, and one clear line where a worker could not have them.
+"""Objects as bytes for another process; one clear line where a worker could not load them.
 
-Functions and classes of a script, a notebook or a task file travel by value: a worker need not be able to import them.
-What both sides hold already, as the global model in the jobs of a round, is named by its place, not packed again.
+Functions and classes of a script, a notebook or a task file are sent by value: a worker need not be able to import
+them. What both sides have already, as the global model in the jobs of a round, is referred to and not packed again.
 """
 
 import pickle
@@ -24,7 +24,7 @@ ADVICE = (
 
 
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
-    """Tensors travel as their bytes: torch's own way through a pipe opens a file descriptor for each."""
+    """Tensors are sent as their bytes: torch's own way through a pipe opens a file descriptor for each."""
 
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Parameter):
@@ -57,14 +57,14 @@ def _parameter(data: Tensor, requires_grad: bool) -> Parameter:
 
 
 def pack(value: Any, shared: Sequence[Any] = ()) -> bytes:
-    """``value`` as bytes, without what is ``shared``: the same object there is what is packed there."""
+    """``value`` as bytes; objects that are in ``shared`` are referred to by their position."""
     buffer = BytesIO()
     (_SharingPickler(buffer, shared) if shared else _Pickler(buffer, protocol=5)).dump(value)
     return buffer.getvalue()
 
 
 def pack_for_workers(what: str, value: Any, shared: Sequence[Any] = ()) -> bytes:
-    """``value`` as bytes, or a `ConfigError` that says what cannot go to a worker process and what to do."""
+    """`pack`, or a `ConfigError` that says what cannot be sent to a worker process and what to do."""
     try:
         return pack(value, shared)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
@@ -74,6 +74,7 @@ def pack_for_workers(what: str, value: Any, shared: Sequence[Any] = ()) -> bytes
 def common_parts(values: Sequence[Any]) -> tuple[Any, ...]:
     """The tensors and mappings that several dataclasses of one kind all hold: the same objects, not equal ones.
 
+    >>> from dataclasses import dataclass
     >>> @dataclass
     ... class Job:
     ...     client: int
@@ -94,7 +95,7 @@ def common_parts(values: Sequence[Any]) -> tuple[Any, ...]:
 
 
 def unpack(content: bytes, shared: Sequence[Any] = ()) -> Any:
-    """What was packed; a `ConfigError` where this process cannot import what it is made of."""
+    """The inverse of `pack`; a `ConfigError` if this process cannot import what it needs."""
     try:
         return _SharingUnpickler(BytesIO(content), shared).load() if shared else pickle.loads(content)
     except (AttributeError, ImportError) as error:

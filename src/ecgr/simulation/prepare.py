@@ -29,13 +29,13 @@ PARAMETER_DTYPES = (*BUFFER_DTYPES, torch.bfloat16)
 
 
 def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Problem:
-    """Take the experiment's share of ``dataset``, deal it out, and refuse what could not be trained."""
+    """Take the experiment's share of ``dataset``, partition it, and refuse what cannot be trained."""
     dataset = chosen_share(experiment, dataset)
     return _problem(experiment, dataset, partition_of(experiment, dataset), device)
 
 
 def prepare_site(experiment: Experiment, dataset: Dataset, client: int, device: str = "cpu") -> Problem:
-    """As `prepare`, where ``dataset`` is what this one of several clients holds: nobody else has a sample here."""
+    """As `prepare`, for one client's site: all of ``dataset`` belongs to it."""
     if experiment.data.fraction != 1 or experiment.data.test_fraction not in (None, 1):
         raise ConfigError("data.fraction: a site trains on all that it holds; leave data.fraction at 1")
     nothing = np.empty(0, dtype=np.int64)
@@ -51,7 +51,7 @@ def prepare_server(
     sizes: Sequence[int],
     test: Samples | None = None,
 ) -> Problem:
-    """A problem without a training sample: made of what clients say of theirs; perhaps with samples to test on."""
+    """A server's problem: no training samples, only what the clients say of theirs; perhaps test samples."""
     nothing = Samples(np.empty((0, 1), dtype=np.float32), np.empty(0, dtype=np.int64))
     held = Held.of(nothing)
     # Only how many there are is asked of these indices: they take no memory, however many a site claims.
@@ -104,16 +104,16 @@ def _problem(
 
 
 def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
-    """The experiment's model with the weights of its seed; torch's global generator is left as it was."""
+    """The experiment's model with the initial weights of its seed."""
     with seeded(torch_seed(experiment.run.seed, "weights")):
         try:
             model = experiment.model.build(shape)
         except EcgrError:
             raise
         except Exception as error:
-            raise ConfigError(f"model: cannot be made ({_line(error)})") from None
+            raise ConfigError(f"model: building it failed ({_line(error)})") from None
     if not isinstance(model, nn.Module):
-        raise ConfigError(f"model: gives a {type(model).__name__}; give a function that makes a torch.nn.Module")
+        raise ConfigError(f"model: expected a function that returns a torch.nn.Module, got {type(model).__name__}")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model: has no trainable parameter, so there is nothing to train")
     _check_dtypes(model)

@@ -1,7 +1,7 @@
-"""What a process needs to train clients: the data, shared and not copied, a model to train in, and the settings.
+"""What a process needs to train clients: the data, shared and not copied, a model to train, and the settings.
 
-A `Problem` is the experiment with its data loaded and dealt out, cheap to hand to another process. Each process opens a
-`Workspace` from it.
+A `Problem` is an experiment with its data loaded and partitioned; it is cheap to send to another process. Each process
+opens a `Workspace` from it.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -26,12 +26,12 @@ from ecgr.tasks.partition import Partition
 from ecgr.tasks.samples import Samples, map_arrays
 
 WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64}
-"""What torch cannot compute with, by what it can."""
+"""Dtypes that torch cannot compute with, and those that take their place."""
 
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """A memory-mapped array by the place of its bytes."""
+    """A memory-mapped array: where its bytes are."""
 
     path: Path
     dtype: str
@@ -52,14 +52,14 @@ class Held:
 
     @classmethod
     def of(cls, samples: Samples) -> "Held":
-        """Nothing is copied that need not be, but the targets."""
+        """Copies the targets, and of the inputs only what torch cannot use as it is."""
         return cls(map_arrays(_handle, samples.inputs), torch.from_numpy(_native(samples.targets).copy()))
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def open(self) -> "Held":
-        """The same with every file mapped into this process."""
+        """Map every file into this process."""
         return Held(
             map_arrays(lambda held: held.open() if isinstance(held, MappedFile) else held, self.inputs), self.targets
         )
@@ -123,7 +123,7 @@ SAFE_IN_CHANNELS_LAST = (
 
 
 class Feed:
-    """Gives a model its inputs.
+    """Feeds a model with rows of arrays.
 
     Floats come in the model's precision and whole numbers as int64. With ``mean`` and ``std``, inputs are uint8 images,
     normalised here by ``(x / 255 - mean) / std``, batch by batch. ``precision`` is that of the forward pass.
@@ -171,9 +171,9 @@ def taken(array: Tensor, rows: Tensor | slice) -> Tensor:
 
 
 def safe_in_channels_last(model: nn.Module) -> bool:
-    """Whether a model is known to stand the format that is a third to twice as fast on a CPU, to the same bits.
+    """Whether a model works in channels-last format: a third to twice as fast on a CPU, to the same bits.
 
-    A ``view`` in somebody's forward may not, and a frozen convolution followed by GroupNorm crashes torch in it.
+    A ``view`` in a user's forward may fail, and a frozen convolution followed by GroupNorm crashes torch in it.
     """
     known = all(
         type(module) in SAFE_IN_CHANNELS_LAST or type(module).__module__ == "ecgr.tasks.modules"
@@ -187,7 +187,7 @@ def safe_in_channels_last(model: nn.Module) -> bool:
 
 @dataclass(frozen=True, eq=False)
 class Problem:
-    """An experiment with its data loaded and dealt out to clients.
+    """An experiment with its data loaded and partitioned over clients.
 
     Attributes:
         model: with the weights that training starts from.
@@ -226,7 +226,7 @@ class Problem:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Portable:
-    """A problem on its way to a worker process: arrays shared, all else as bytes, opened where an error can be told."""
+    """A problem as it is sent to a worker process: arrays shared, the rest as bytes."""
 
     train: Held
     test: Held
@@ -250,12 +250,11 @@ class Portable:
         return cls(train, test, pack(parts))
 
     def open(self) -> "Workspace":
-        """A workspace in this process."""
         return Workspace(Problem(train=self.train, test=self.test, **unpack(self.rest)))
 
 
 class Workspace:
-    """One process's place of work: opened data and one model that every job reuses."""
+    """Opened data and one model, which every job of a process uses."""
 
     def __init__(self, problem: Problem) -> None:
         self.problem = problem
@@ -268,20 +267,16 @@ class Workspace:
         self._training_feed = self._feed_of(self.model, self.experiment.run.precision)
 
     def load(self, params: Tensor, buffers: Mapping[str, Tensor]) -> None:
-        """Make the model the one with these parameters and buffers."""
         self.spec.write(params, self.model)
         write_buffers(buffers, self.model)
 
-    def batch(self, samples: Held, rows: Tensor | slice) -> tuple[Tensor, Tensor]:
-        """The model's outputs for some rows, and their targets."""
-        return self._feed.outputs(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
-
-    def training_batch(self, samples: Held, rows: Tensor) -> tuple[Tensor, Tensor]:
-        """As `batch`, in the precision that clients train with."""
-        return self._training_feed.outputs(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
+    def batch(self, samples: Held, rows: Tensor | slice, *, training: bool = False) -> tuple[Tensor, Tensor]:
+        """The model's outputs for some rows, and their targets; for ``training`` in ``run.precision``."""
+        feed = self._training_feed if training else self._feed
+        return feed.outputs(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
 
     def teacher(self, params: Tensor, buffers: Mapping[str, Tensor]) -> Callable[[Held, Tensor], Tensor]:
-        """A model that is not trained, as a function of some rows of samples: what it gives for them."""
+        """The outputs of a fixed model, as a function of rows of samples."""
         model = deepcopy(self.model).eval()
         self.spec.write(params, model)
         write_buffers(buffers, model)
@@ -299,7 +294,7 @@ class Workspace:
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Draw from ``seed`` inside the block; the CPU's generator goes on afterwards as if nothing had been.
+    """Seed torch's generators inside the block; the CPU's is restored afterwards.
 
     >>> before = torch.get_rng_state()
     >>> with seeded(3):

@@ -31,13 +31,12 @@ class Engine(Protocol):
 
 
 class InThisProcess(Generic[W]):
-    """A workspace and whoever asks for it: jobs that need no process of their own, one after the other."""
+    """Runs jobs in this process, one after the other."""
 
     def __init__(self, workspace: W) -> None:
         self.workspace = workspace
 
     def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
-        """The jobs' results, in the order of the jobs."""
         for index, job in enumerate(jobs):
             if begun is not None:
                 begun(index, 1)
@@ -47,7 +46,7 @@ class InThisProcess(Generic[W]):
 
 
 class SerialEngine(InThisProcess[Workspace]):
-    """Everything about one problem in this process."""
+    """Runs one problem's jobs in this process."""
 
     def __init__(self, problem: Problem) -> None:
         super().__init__(Workspace(problem))
@@ -69,7 +68,7 @@ class EngineKind:
     """How an engine is opened.
 
     Attributes:
-        open: an engine of so many workspaces that ends with the block; None: as many as there is room for.
+        open: from what opens a workspace and the number of workers (None: as many as there is room for).
         processes: whether jobs run in other processes, so that a workspace is opened from what can be sent there.
         remote: whether these may be on other machines, which have neither this one's memory nor, perhaps, its files.
     """
@@ -96,7 +95,7 @@ def engine_kind(engine: str | Cluster | None, workers: int) -> EngineKind:
         return EngineKind(partial(RayPool, cluster=engine), remote=True)
     chosen = engine or ("serial" if workers == 1 else "pool")
     if chosen not in ENGINES:
-        raise ConfigError(unknown("--engine", str(chosen), ENGINES, kind="engine"))
+        raise ConfigError(unknown("engine", str(chosen), ENGINES, kind="engine"))
     return ENGINES[chosen]
 
 

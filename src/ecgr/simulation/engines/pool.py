@@ -156,7 +156,7 @@ class WorkerPool(ABC, Generic[W]):
 
     @abstractmethod
     def _fill(self, jobs: int) -> None:
-        """Start the workers that are missing for so many jobs."""
+        """Start the workers that this number of jobs still needs."""
 
     @abstractmethod
     def _start(self) -> Worker: ...
@@ -255,7 +255,7 @@ class ProcessPool(WorkerPool[W]):
                 reason = error
             finally:
                 theirs.close()  # the worker's end must be open in the worker alone, or its death would go unnoticed
-        raise EnvironmentFault(f"cannot start a worker process: {reason}; use fewer --workers")
+        raise EnvironmentFault(f"cannot start a worker process: {reason}; use fewer workers")
 
     def _send(self, worker: Worker, message: bytes) -> None:
         with suppress(OSError):  # the worker is gone; reading from it will say so
@@ -309,14 +309,14 @@ PRELOADED = [f"ecgr.simulation.{name}" for name in ("client", "evaluate", "prepa
 BEFORE = "ECGR_ENVIRONMENT_BEFORE"
 """The variable that holds what `same_modules` changed."""
 ONE_AT_A_TIME = Lock()
-"""For threads: while a process is begun, this one looks different."""
+"""For threads: this process looks different while it starts another."""
 
 
 def worker_contexts() -> list[Any]:
-    """How processes come into being, the best way first; the next is for when it fails.
+    """How processes are started, the best way first; the next is for when it fails.
 
     Where that is possible, they are forked from a process of this program's own that has imported what training needs
-    and has done nothing else: importing torch takes longer than many a run. Otherwise each is begun from nothing.
+    and has done nothing else: importing torch takes longer than many runs. Otherwise each starts from scratch.
     """
     from_nothing = mp.get_context("spawn")
     if sys.platform != "linux":  # the libraries of macOS mind being forked, and Windows cannot
@@ -333,7 +333,7 @@ def begin(process: Any) -> None:
 
 
 def adopt(variables: Mapping[str, str]) -> None:
-    """Make the environment that of the process which asked for this one; it may have changed since the first worker."""
+    """Take over the parent's environment; it may have changed since the first worker started."""
     for name in os.environ.keys() - variables.keys():
         del os.environ[name]
     os.environ.update(variables)
@@ -341,11 +341,11 @@ def adopt(variables: Mapping[str, str]) -> None:
 
 @contextmanager
 def no_interrupts() -> Iterator[None]:
-    """A process begun in here never hears Ctrl-C, not even while it imports: ending it is its parent's to do."""
+    """A process started in this block never gets Ctrl-C, not even while it imports: its parent ends it."""
     if not hasattr(signal, "pthread_sigmask"):
         yield
         return
-    resource_tracker.ensure_running()  # lets Ctrl-C through again when it begins a process of its own
+    resource_tracker.ensure_running()  # unblocks Ctrl-C when it starts a process of its own
     before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         yield
@@ -355,10 +355,10 @@ def no_interrupts() -> Iterator[None]:
 
 @contextmanager
 def same_modules() -> Iterator[None]:
-    """A process begun in here imports from where this one would, from its first line on.
+    """A process started in this block imports from where this one would, from its first line on.
 
-    By itself it would look into the working directory first, whatever lies there, and not at what this program has
-    changed in ``sys.path``: its workers could run another version of what this one runs.
+    By itself it would look into the working directory first, and would not see what this program changed in
+    ``sys.path``: workers could run other code than this process.
     """
     found = [entry or str(Path.cwd()) for entry in sys.path if isinstance(entry, str) and os.pathsep not in entry]
     changes = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(found)}
@@ -371,7 +371,7 @@ def same_modules() -> Iterator[None]:
 
 
 def restore_environment() -> None:
-    """Undo what `same_modules` changed, here or in the process that began this one."""
+    """Undo what `same_modules` changed, here or in the process that started this one."""
     for name, value in json.loads(os.environ.pop(BEFORE, "{}")).items():
         if value is None:
             os.environ.pop(name, None)
@@ -379,14 +379,14 @@ def restore_environment() -> None:
             os.environ[name] = value
 
 
-restore_environment()  # this process may have been begun by `same_modules`, and others may be forked from it
+restore_environment()  # `same_modules` may have started this process, and others may be forked from it
 
 
 @contextmanager
 def no_main_module() -> Iterator[None]:
-    """A process begun in here does not run the user's script again, which might start processes itself.
+    """A process started in this block does not run the user's script again, which might start processes itself.
 
-    Nothing is missed there: what a script or a notebook defines travels by value (`ecgr.simulation.pickling`).
+    Nothing is missed there: what a script or a notebook defines is sent by value (`ecgr.simulation.pickling`).
     """
     main = sys.modules["__main__"]
     sys.modules["__main__"] = ModuleType("__main__")
@@ -401,10 +401,10 @@ KEPT, FROM_HEAP = 2**30, 2**25
 
 
 def keep_freed_memory() -> None:
-    """Have the C library keep what this process frees for its next step: the system clears every page it hands out.
+    """Have the C library keep freed memory for the next step: the system clears every page it hands out.
 
     A step frees all its activations. glibc gives them back once there are a few megabytes of them at the end of its
-    heap, which is a tenth of the time of small steps; elsewhere nothing happens here.
+    heap, which is a tenth of the time of small steps. Does nothing on other systems.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:

@@ -1,4 +1,4 @@
-"""Jobs on a Ray cluster: one actor a worker, each with a workspace of its own, to the same bits as the process pool.
+"""Jobs on a Ray cluster: one actor per worker, each with a workspace of its own, to the same bits as the process pool.
 
 What a workspace is opened from goes into Ray's object store once; the actors of a node read its arrays from shared
 memory. A job whose actor dies, with its process, its node or for want of memory, is tried once more on another one and
@@ -49,9 +49,9 @@ class Cluster:
 
     def __post_init__(self) -> None:
         if not 0 < self.cpus < float("inf"):
-            raise ConfigError(f"--cpus-per-worker: {self.cpus:g} does not fit; give a number above 0, such as 1 or 0.5")
+            raise ConfigError(f"cpus per worker: expected a number above 0, such as 1 or 0.5, got {self.cpus:g}")
         if not 0 <= self.gpus < float("inf") or (self.gpus > 1 and self.gpus != int(self.gpus)):
-            raise ConfigError(f"--gpus-per-worker: {self.gpus:g} does not fit; give a share up to 1, or a whole number")
+            raise ConfigError(f"gpus per worker: expected a share up to 1 or a whole number, got {self.gpus:g}")
 
 
 def connect(cluster: Cluster, workers: int | None) -> bool:
@@ -97,7 +97,7 @@ def _check_reachable(address: str | None) -> None:
 
 
 def _register(ray: Any) -> None:
-    """Tensors travel as arrays, which actors read from shared memory without a copy."""
+    """Tensors are sent as arrays, which actors read from shared memory without a copy."""
     ray.util.register_serializer(Tensor, serializer=_as_array, deserializer=_as_tensor)
 
 
@@ -125,16 +125,16 @@ def room(cluster: Cluster) -> int:
         if most < share:
             raise EnvironmentFault(
                 f"ray: a worker wants {share:g} {kind}s and no node of the cluster has more than {most:g};"
-                f" ask for fewer (--{kind.lower()}s-per-worker)"
+                f" ask for fewer {kind}s per worker"
             )
     raise EnvironmentFault(
         f"ray: no node of the cluster has both {cluster.cpus:g} CPUs and {cluster.gpus:g} GPUs for a worker;"
-        " ask for fewer (--cpus-per-worker, --gpus-per-worker)"
+        " ask for fewer per worker"
     )
 
 
 def check_versions(theirs: Mapping[str, str]) -> None:
-    """Refuse a node on which anything that decides about bits is another."""
+    """Refuse a node with other versions of what decides the bits."""
     wrong = [f"{name} {theirs.get(name)} (here {own})" for name, own in VERSIONS.items() if theirs.get(name) != own]
     if wrong:
         raise EnvironmentFault(
@@ -237,7 +237,7 @@ class RayPool(WorkerPool[W]):
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """What a process of this machine would inherit, as far as another machine has it."""
+    """What a process of this machine would inherit, for an actor that may be on another."""
 
     folder: str
     path: Sequence[str]
