@@ -8,9 +8,6 @@ from typing import IO, Any
 
 from ecgr.errors import EnvironmentFault
 
-LATER: Mapping[str, Mapping[str, Any]] = {"run": {"precision": "float32"}}
-"""Config keys that older records lack, by section, with what those runs had: they are still known for what they are."""
-
 
 @contextmanager
 def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:

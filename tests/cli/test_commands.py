@@ -9,7 +9,7 @@ import pytest
 import ecgr
 from ecgr.cli.app import run_command_line
 from ecgr.errors import ConfigError
-from ecgr.runs.workers import worker_count
+from ecgr.runs.runner import worker_count
 from ecgr.simulation.prepare import prepare
 from support.runs import write_comparison_runs, write_run
 

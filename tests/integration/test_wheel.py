@@ -22,7 +22,7 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 PROBES = {
     "report": "import ecgr.report.figures, ecgr.report.page, jinja2, matplotlib.figure, plotly.offline",
     "data": "import ecgr.tasks.data.fetch, ecgr.tasks.data.pictures, PIL.Image, pooch",
-    "tensorboard": "import ecgr.runs.tracking; from torch.utils.tensorboard import SummaryWriter",
+    "tensorboard": "import ecgr.runs.runner; from torch.utils.tensorboard import SummaryWriter",
     "flower": "import ecgr.flower.deploy.local, ecgr.flower as f; [getattr(f, name) for name in f.__all__]",
     "ray": "import ray, ecgr.simulation.engines.ray",
     "docs": "import ecgr, mkdocs, material, mkdocstrings_handlers.python",

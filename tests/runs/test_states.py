@@ -9,9 +9,8 @@ import torch
 import ecgr
 from ecgr.component import State
 from ecgr.errors import EnvironmentFault, IntegrityError
-from ecgr.runs.checkpoint import CLIENTS, load_checkpoint, save_checkpoint
+from ecgr.runs.checkpoint import CLIENTS, StatesOnDisk, load_checkpoint, save_checkpoint
 from ecgr.runs.record import Position
-from ecgr.runs.states import StatesOnDisk
 from ecgr.simulation.rounds import Snapshot, StatesInMemory
 from support.problems import same_bits
 

@@ -1,7 +1,5 @@
 """`run.precision`: products in bfloat16, everything that is kept in float32."""
 
-import json
-from hashlib import sha256
 from pathlib import Path
 from typing import Any, get_args
 
@@ -9,11 +7,10 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecgr.config.experiment import Experiment, load
+from ecgr.config.experiment import Experiment
 from ecgr.config.registry import Precision
 from ecgr.errors import ConfigError
 from ecgr.runs.calibration import precision_note
-from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.simulation.client import train
 from ecgr.simulation.engines import SerialEngine, open_engine
@@ -98,26 +95,6 @@ def test_a_run_in_bf16_that_goes_on_ends_with_the_bits_of_one_that_did_not_stop(
     assert whole.config["run"]["precision"] == "bf16"
     first, second = ((r.directory / "model.safetensors").read_bytes() for r in (whole, parts))
     assert first == second
-
-
-def test_float32_leaves_the_key_that_a_config_had_before_there_was_a_choice() -> None:
-    config = load("quickstart").to_dict()
-    config["run"] = {k: v for k, v in config["run"].items() if k not in {"seed", "name", "precision"}}
-    before = sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
-    assert load("quickstart").key() == before
-    assert load("quickstart", {"run.precision": "bf16"}).key() != before
-
-
-def test_a_record_from_before_there_was_a_choice_is_one_of_float32_and_goes_on(tmp_path: Path) -> None:
-    settings = {"data.fraction": 0.2, "partition.clients": 2}
-    run("quickstart", tmp_path, settings=settings, rounds=1)
-    manifest = json.loads((tmp_path / "run.json").read_text())
-    del manifest["config"]["run"]["precision"]
-    (tmp_path / "run.json").write_text(json.dumps(manifest))
-    assert RunRecord(tmp_path).config["run"]["precision"] == "float32"
-    assert run("quickstart", tmp_path, settings=settings, rounds=1, resume=True).finished
-    with pytest.raises(ConfigError, match=r"another run\.precision: 'float32', now 'bf16'"):
-        run("quickstart", tmp_path, settings={**settings, "run.precision": "bf16"}, rounds=1, resume=True)
 
 
 def test_an_unknown_precision_is_refused_with_those_there_are() -> None:

@@ -16,7 +16,7 @@ from ecgr.cli.running import list_plans
 from ecgr.config.methods import split_methods
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError
-from ecgr.runs.workers import worker_count
+from ecgr.runs.runner import worker_count
 
 if TYPE_CHECKING:
     from ecgr.analysis.pairs import Pair

@@ -25,9 +25,8 @@ from ecgr.config.experiment import load, read
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError, DataError
 from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import TRACKERS, Watch, worker_count
 from ecgr.runs.sweep import Planned, grid, plan, run_all
-from ecgr.runs.tracking import TRACKERS, Tracker
-from ecgr.runs.workers import worker_count
 from ecgr.tables import unknown
 
 
@@ -52,7 +51,7 @@ def run_command(
     chosen = load(task_or_name(experiment), overrides(settings))
     directory = out_dir or Path("runs") / (chosen.run.name or "run")
     with RoundProgress(chosen.run.name or "run", chosen.federation.rounds) as progress:
-        watchers: list[Tracker] = [progress, *_trackers(log, directory)]
+        watchers: list[Watch] = [progress, *_trackers(log, directory)]
 
         def watch(row: Mapping[str, Any]) -> None:
             for watcher in watchers:
@@ -82,7 +81,7 @@ def _kept_rounds(directory: Path) -> str:
     return f"{kept}; to go on: {this_command('--resume')}"
 
 
-def _trackers(name: str | None, directory: Path) -> list[Tracker]:
+def _trackers(name: str | None, directory: Path) -> list[Watch]:
     if name is None:
         return []
     if name not in TRACKERS:

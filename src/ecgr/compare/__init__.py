@@ -13,8 +13,8 @@ from ecgr.compare.run import Warn, run_plan
 from ecgr.config.experiment import changes_of
 from ecgr.errors import ConfigError
 from ecgr.report.answer import Answer as Answer
+from ecgr.runs.runner import AUTO
 from ecgr.runs.sweep import Progress, check_ready, run_all
-from ecgr.runs.workers import AUTO
 
 if TYPE_CHECKING:
     from ecgr.simulation.engines.ray import Cluster

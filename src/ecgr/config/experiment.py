@@ -35,7 +35,7 @@ from ecgr.config.registry import (
 from ecgr.config.user_code import UserModel, complete, description, plain_fields, unwrap, user_description
 from ecgr.core.geometry import Regulator
 from ecgr.errors import ConfigError, EcgrError
-from ecgr.files import LATER, to_toml
+from ecgr.files import to_toml
 from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
@@ -218,8 +218,6 @@ class Experiment:
         """A short name for the whole config minus seed and run name: runs with the same key are repetitions."""
         config = self.to_dict()
         config["run"] = {k: v for k, v in config["run"].items() if k not in {"seed", "name"}}
-        for section, usual in LATER.items():
-            config[section] = {k: v for k, v in config[section].items() if k not in usual or v != usual[k]}
         return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 
 

@@ -17,7 +17,6 @@ from ecgr.config.user_code import UserModel, description, unwrap
 from ecgr.errors import EcgrError
 from ecgr.identity import Code, code_of
 from ecgr.runs.manifest import Identity
-from ecgr.runs.origin import commit
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS, describe
 from ecgr.tasks.models import MODELS
@@ -26,6 +25,7 @@ from ecgr.tasks.task import Task, TaskIdentity
 if TYPE_CHECKING:
     from ecgr.simulation.workspace import Problem
     from ecgr.tasks.data.dataset import Provenance
+CHECKOUT = Path(__file__).parents[3]
 PARTITION = "partition"
 """What the hash of ``partition.file`` is called among those of the data."""
 
@@ -128,3 +128,19 @@ def manifest_of(problem: "Problem", data: "Provenance", identity: Identity) -> d
         "partition": problem.class_counts.tolist(),
         "metrics": [describe(metric) for metric in problem.metrics],
     }
+
+
+def commit(checkout: Path = CHECKOUT) -> str | None:
+    """The commit of the checkout that the package is run from, read from its files; None for an installed one."""
+    folder = checkout / ".git"
+    try:
+        head = (folder / "HEAD").read_text().strip()
+        if not head.startswith("ref: "):
+            return head
+        name = head.removeprefix("ref: ")
+        if (folder / name).is_file():
+            return (folder / name).read_text().strip()
+        packed = (line.split() for line in (folder / "packed-refs").read_text().splitlines())
+        return next((entry[0] for entry in packed if entry[1:] == [name]), None)
+    except OSError:
+        return None

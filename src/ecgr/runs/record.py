@@ -24,7 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.errors import DataError, IntegrityError
-from ecgr.files import LATER, append, flush, write_atomically
+from ecgr.files import append, flush, write_atomically
 from ecgr.simulation.kept import Kept, pack_kept, unpack_kept
 
 FORMAT = 1
@@ -71,9 +71,9 @@ class RunRecord:
 
     @property
     def config(self) -> dict[str, dict[str, Any]]:
-        """The run's whole config; keys that there were not yet when it was written have the value they had then."""
+        """The run's whole config."""
         config: dict[str, dict[str, Any]] = self.manifest["config"]
-        return {section: {**LATER.get(section, {}), **values} for section, values in config.items()}
+        return config
 
     @property
     def key(self) -> str:

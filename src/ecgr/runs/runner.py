@@ -1,5 +1,6 @@
 """One run, from an experiment to a run directory: started, watched, resumed, locked."""
 
+import os
 import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import closing
@@ -10,13 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from ecgr.config.experiment import Experiment, changes_of, load
 from ecgr.config.partition import natural_note
-from ecgr.errors import ConfigError, Diverged
+from ecgr.errors import ConfigError, Diverged, missing_extra
 from ecgr.files import write_atomically
 from ecgr.runs.identity import PARTITION, Identify, manifest_of, task_facts
 from ecgr.runs.manifest import Identity, changed_facts, differences
 from ecgr.runs.place import acquire, locked, refuse_foreign
 from ecgr.runs.record import DIVERGED, RunRecord, RunWriter, to_json
-from ecgr.runs.workers import asked_workers, worker_count
 from ecgr.tasks.losses import flatness_note
 from ecgr.tasks.task import Task
 
@@ -27,6 +27,9 @@ if TYPE_CHECKING:
     from ecgr.tasks.data.dataset import Provenance
 
     Rounds = Callable[[Snapshot], Generator[Outcome, None, None]]
+
+AUTO = "auto"
+SCALARS = ("loss", "train_loss", "worst_client", "lr", "step_norm", "seconds", "bytes_up", "bytes_down")
 
 Watch = Callable[[Mapping[str, Any]], None]
 """Called with each round's line of the record."""
@@ -109,15 +112,16 @@ def make_run(
     from ecgr.simulation.prepare import prepare  # loads torch
 
     kind = engine_kind(engine, count)
-    problem, data = prepare(experiment, dataset, device), dataset.provenance
-    found = Identify()(experiment, data.files) if identity is None else _same_data(identity, data)
+    data, say = dataset.provenance, warn or _ignore
+    known = Identify()(experiment, data.files) if identity is None else _same_data(identity, data)
+    problem = prepare(experiment, dataset, device)
     natural = natural_note(experiment, dataset)
     del dataset  # where workers share the images, this process keeps no copy of its own
     check_store(problem, count)
     for note in (*(f"data is {note}" for note in data.notes), *([natural] if natural else []), *problem.notes):
-        (warn or _ignore)(f"note: {note}")
+        say(f"note: {note}")
     if hasattr(problem.loss, "for_client") and (flat := flatness_note(problem.loss, problem.class_counts)):
-        (warn or _ignore)(f"note: {flat}")
+        say(f"note: {flat}")
     if warn is not None and (measured := precision_note(problem)):
         warn(f"note: {measured}")
 
@@ -129,7 +133,7 @@ def make_run(
         problem,
         data,
         directory,
-        identity=found,
+        identity=known,
         resume=resume,
         every=every,
         apart=apart,
@@ -171,55 +175,40 @@ def play(
     ``rounds`` plays on from a snapshot; a checkpoint is written after ``every`` so many rounds, if the last one is
     ``apart`` so many seconds ago.
     """
+    from ecgr.runs.checkpoint import CLIENTS, StatesOnDisk, load_checkpoint, save_checkpoint  # loads torch
+    from ecgr.simulation.rounds import final_state, start  # loads torch
+
+    watch, warn = watch or _ignore, warn or _ignore
     identity = identity or Identify()(problem.experiment, data.files)
     with locked(directory):
         refuse_foreign(directory, resume)
-        if not (resume and RunRecord.is_run(directory) and _finished(directory, problem, identity)):
-            manifest = manifest_of(problem, data, identity)
-            _play(problem, manifest, directory, rounds, every, apart, watch or _ignore, warn or _ignore)
+        if resume and RunRecord.is_run(directory) and _finished(directory, problem, identity):
+            return RunRecord.open(directory)
+        writer, checkpoints = RunWriter(directory), directory / "checkpoint"
+        restored = load_checkpoint(checkpoints)
+        if restored is None:
+            snapshot, position = replace(start(problem), clients=StatesOnDisk(checkpoints / CLIENTS)), writer.position
+            writer.begin(manifest_of(problem, data, identity))
+        else:
+            snapshot, position = restored.snapshot, restored.position
+            for line in restored.damaged:
+                warn(f"note: passed over a damaged checkpoint: {line}")
+        writer.rewind(position, snapshot.rounds)
+        for row in RunRecord(directory).rounds:
+            watch(row)
+        total, saved = problem.experiment.federation.rounds, time.monotonic()
+        with closing(rounds(snapshot)) as outcomes:
+            for outcome in outcomes:
+                snapshot = outcome.snapshot
+                writer.append(outcome.row, outcome.kept)
+                due = snapshot.rounds % every == 0 and time.monotonic() - saved >= apart
+                if due or snapshot.rounds == total:
+                    writer.flush()
+                    save_checkpoint(checkpoints, snapshot, writer.position)
+                    saved = time.monotonic()
+                watch(outcome.row)
+        writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
     return RunRecord.open(directory)
-
-
-def _play(
-    problem: "Problem",
-    manifest: Mapping[str, Any],
-    directory: Path,
-    rounds: "Rounds",
-    every: int,
-    apart: float,
-    watch: Watch,
-    warn: Callable[[str], None],
-) -> None:
-    """Play the rounds that are left, recording each."""
-    from ecgr.runs.checkpoint import CLIENTS, load_checkpoint, save_checkpoint  # loads torch
-    from ecgr.runs.states import StatesOnDisk  # loads torch
-    from ecgr.simulation.rounds import final_state, start  # loads torch
-
-    writer = RunWriter(directory)
-    checkpoints = directory / "checkpoint"
-    restored = load_checkpoint(checkpoints)
-    if restored is None:
-        snapshot, position = replace(start(problem), clients=StatesOnDisk(checkpoints / CLIENTS)), writer.position
-        writer.begin(manifest)
-    else:
-        snapshot, position = restored.snapshot, restored.position
-        for line in restored.damaged:
-            warn(f"note: passed over a damaged checkpoint: {line}")
-    writer.rewind(position, snapshot.rounds)
-    for row in RunRecord(directory).rounds:
-        watch(row)
-    total, saved = problem.experiment.federation.rounds, time.monotonic()
-    with closing(rounds(snapshot)) as outcomes:
-        for outcome in outcomes:
-            snapshot = outcome.snapshot
-            writer.append(outcome.row, outcome.kept)
-            due = snapshot.rounds % every == 0 and time.monotonic() - saved >= apart
-            if due or snapshot.rounds == total:
-                writer.flush()
-                save_checkpoint(checkpoints, snapshot, writer.position)
-                saved = time.monotonic()
-            watch(outcome.row)
-    writer.finish({name: tensor.numpy() for name, tensor in final_state(problem, snapshot).items()})
 
 
 def _same_data(planned: Identity, data: "Provenance") -> Identity:
@@ -266,3 +255,54 @@ def _refuse_other_schedule(directory: Path, experiment: Experiment, before: int)
 
 def _ignore(_: Any) -> None:
     """Nobody watches."""
+
+
+def worker_count(workers: int | str) -> int:
+    """So many, or as many as there are cores for this process.
+
+    >>> worker_count(3), worker_count("3"), worker_count("auto") == cores()
+    (3, 3, True)
+    """
+    if workers == AUTO:
+        return cores()
+    text = str(workers)
+    if isinstance(workers, bool) or not text.isdecimal() or int(text) < 1:
+        raise ConfigError(f"--workers: {workers!r} does not fit; give a whole number, at least 1, or auto")
+    return int(text)
+
+
+def asked_workers(workers: int | str, remote: bool) -> int | None:
+    """So many; None, as many as there is room for, with ``auto`` where there may be more machines than this one."""
+    return None if remote and workers == AUTO else worker_count(workers)
+
+
+def cores() -> int:
+    """The cores that this process may use."""
+    try:
+        return len(os.sched_getaffinity(0))
+    except AttributeError:  # not on every system
+        return os.cpu_count() or 1
+
+
+def tensorboard(directory: Path) -> Watch:
+    """Scalars for TensorBoard, in ``directory/tensorboard``."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise missing_extra("--log tensorboard", "tensorboard") from None
+    writer: SummaryWriter | None = None
+
+    def track(row: Mapping[str, Any]) -> None:
+        nonlocal writer
+        if writer is None:  # made at the first round: an event file must not stand in a directory that is refused
+            writer = SummaryWriter(str(directory / "tensorboard"), purge_step=row["round"])
+        for name, value in {**row["metrics"], **{name: row[name] for name in SCALARS}}.items():
+            if value is not None:
+                writer.add_scalar(name, value, row["round"])
+        writer.flush()
+
+    return track
+
+
+TRACKERS: Mapping[str, Callable[[Path], Watch]] = {"tensorboard": tensorboard}
+"""Trackers that people already use, fed with each round's line of the record."""

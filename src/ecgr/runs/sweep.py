@@ -20,8 +20,7 @@ from ecgr.runs.identity import Identify
 from ecgr.runs.manifest import Identity, identity_key, made_anew
 from ecgr.runs.place import refuse_unusable
 from ecgr.runs.record import RunRecord
-from ecgr.runs.runner import make_run
-from ecgr.runs.workers import asked_workers, worker_count
+from ecgr.runs.runner import asked_workers, make_run, worker_count
 from ecgr.tasks.data.fetch import OnDisk
 from ecgr.tasks.task import Task, TaskIdentity
 
@@ -232,7 +231,7 @@ def execute(
     if not left:
         return failures
     check_ready(left, engine=engine, device=device)
-    from ecgr.runs.away import seen_by_others  # loads torch
+    from ecgr.runs.remote import seen_by_others  # loads torch
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.engines.pool import Lost  # loads torch
     from ecgr.simulation.pickling import pack_for_workers, unpack  # loads torch

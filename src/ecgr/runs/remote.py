@@ -51,7 +51,7 @@ class Piece:
 
 
 @dataclass(frozen=True, slots=True)
-class AwayJob:
+class RemoteJob:
     """One run, in its own folder where that is seen, and in pieces elsewhere."""
 
     job: RunJob
@@ -98,7 +98,7 @@ class AwayJob:
 
 
 @contextmanager
-def seen_by_others(jobs: Sequence[RunJob], seconds: float = PIECE) -> Iterator[list[AwayJob]]:
+def seen_by_others(jobs: Sequence[RunJob], seconds: float = PIECE) -> Iterator[list[RemoteJob]]:
     """The same runs for machines that may not see this one's folders; tokens lie beside the runs meanwhile."""
     name = f".here-{token_hex(16)}"
     folders = {job.planned.directory.resolve().parent for job in jobs}
@@ -109,15 +109,15 @@ def seen_by_others(jobs: Sequence[RunJob], seconds: float = PIECE) -> Iterator[l
     except OSError as error:
         raise EnvironmentFault(f"cannot use {error.filename}: {error.strerror or error}") from None
     try:
-        yield [_away(job, name, seconds) for job in jobs]
+        yield [_remote(job, name, seconds) for job in jobs]
     finally:
         for folder in folders:
             (folder / name).unlink(missing_ok=True)
 
 
-def _away(job: RunJob, token: str, seconds: float) -> AwayJob:
+def _remote(job: RunJob, token: str, seconds: float) -> RemoteJob:
     directory = job.planned.directory.resolve()  # another process need not be where this one is
-    return AwayJob(replace(job, planned=replace(job.planned, directory=directory)), directory.parent / token, seconds)
+    return RemoteJob(replace(job, planned=replace(job.planned, directory=directory)), directory.parent / token, seconds)
 
 
 def pause_after(seconds: float, rounds: Collection[int], clock: Callable[[], float] = time.monotonic) -> Watch:

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import ecgr
-from ecgr.runs.origin import commit
+from ecgr.runs.identity import commit
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ecgr.config.experiment import load
-from ecgr.runs.away import AwayJob, Pause, Piece, pause_after, read_files, seen_by_others, write_files
+from ecgr.runs.remote import Pause, Piece, RemoteJob, pause_after, read_files, seen_by_others, write_files
 from ecgr.runs.sweep import Failure, RunJob, Tasks, plan
 from ecgr.simulation.engines.pool import Rest
 from support.commands import rows_without_times
@@ -21,12 +21,12 @@ def job_in(folder: Path, **changes: object) -> RunJob:
     return RunJob(planned)
 
 
-def unseen(job: AwayJob) -> AwayJob:
+def unseen(job: RemoteJob) -> RemoteJob:
     """The same job as on a machine without the token."""
     return replace(job, token=job.token.with_name("elsewhere"))
 
 
-def play(job: AwayJob, after: Callable[[AwayJob], AwayJob] = lambda job: job) -> tuple[Failure | None, int]:
+def play(job: RemoteJob, after: Callable[[RemoteJob], RemoteJob] = lambda job: job) -> tuple[Failure | None, int]:
     """What an engine does with a job: how it ended, and in how many answers."""
     answers = 0
     while True:
@@ -43,8 +43,8 @@ def test_pieces_that_come_back_make_the_same_run(tmp_path: Path, every: int) -> 
     """Without patience each checkpoint is a piece: one answer asks for the files, one comes for each piece."""
     whole, pieces = job_in(tmp_path / "whole"), job_in(tmp_path / "pieces", run__checkpoint_every=every)
     whole.run(Tasks({}))
-    with seen_by_others([pieces], seconds=0.0) as (away,):
-        assert play(unseen(away)) == (None, 1 + {1: 3, 2: 2}[every])
+    with seen_by_others([pieces], seconds=0.0) as (remote,):
+        assert play(unseen(remote)) == (None, 1 + {1: 3, 2: 2}[every])
     assert pieces.planned.finished
     models = [(job.planned.directory / "model.safetensors").read_bytes() for job in (whole, pieces)]
     assert models[0] == models[1]
@@ -54,13 +54,13 @@ def test_pieces_that_come_back_make_the_same_run(tmp_path: Path, every: int) -> 
 
 def test_a_driver_that_was_killed_goes_on_with_the_pieces_it_has(tmp_path: Path) -> None:
     job = job_in(tmp_path)
-    with seen_by_others([job], seconds=0.0) as (away,):
-        rest = unseen(away).received(Piece(unseen=True))
+    with seen_by_others([job], seconds=0.0) as (remote,):
+        rest = unseen(remote).received(Piece(unseen=True))
         assert isinstance(rest, Rest)
         rest.job.received(rest.job.run(Tasks({})))
     assert job.planned.rounds_done == 1
-    with seen_by_others([job], seconds=0.0) as (away,):
-        assert play(unseen(away)) == (None, 3)
+    with seen_by_others([job], seconds=0.0) as (remote,):
+        assert play(unseen(remote)) == (None, 3)
     assert job.planned.finished
 
 
@@ -69,16 +69,16 @@ def test_where_the_folder_is_seen_the_run_is_made_in_it_at_once(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     job = job_in(Path("runs"))
-    with seen_by_others([job], seconds=0.0) as (away,):
+    with seen_by_others([job], seconds=0.0) as (remote,):
         monkeypatch.chdir("/")  # another process need not be where this one is
-        assert play(away) == (None, 1)
+        assert play(remote) == (None, 1)
     assert (tmp_path / "runs" / "runs" / job.planned.name / "model.safetensors").is_file()
 
 
 def test_what_fails_there_is_said_here(tmp_path: Path) -> None:
     job = job_in(tmp_path, data__name="mnist", data__root=str(tmp_path / "nowhere"), partition__clients=10)
-    with seen_by_others([job]) as (away,):
-        failure, _ = play(unseen(away))
+    with seen_by_others([job]) as (remote,):
+        failure, _ = play(unseen(remote))
     assert failure is not None
     assert (failure.name, failure.exit_code) == (job.planned.name, 3)
 
@@ -94,7 +94,7 @@ def test_a_piece_ends_at_the_first_checkpoint_after_its_time() -> None:
 
 def test_files_are_written_so_that_a_folder_always_holds_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
-    monkeypatch.setattr("ecgr.runs.away.write_atomically", lambda path, content: written.append(path.name))
+    monkeypatch.setattr("ecgr.runs.remote.write_atomically", lambda path, content: written.append(path.name))
     names = ["checkpoint/5.manifest", "checkpoint/5.safetensors", "model.safetensors", "rounds.jsonl", "run.json"]
     write_files(tmp_path, dict.fromkeys(names, b""))
     assert written == ["run.json", "5.safetensors", "rounds.jsonl", "5.manifest", "model.safetensors"]
