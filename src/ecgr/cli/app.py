@@ -16,6 +16,9 @@ from ecgr.errors import EcgrError
 USAGE_PROBLEM = typer.BadParameter.__mro__[2]
 """Click's base of everything wrong with a command line; typer brings a click of its own or uses the installed one."""
 
+ARGUMENT = re.compile(r"^(out|resume|workers|engine|methods|baseline|seeds|tune): ")
+"""What Python calls an argument is an option here."""
+
 WELCOME = """\
 ecgr: what helps against non-IID clients in federated learning, by how much, and why.
 
@@ -92,7 +95,7 @@ def _explain(error: BaseException) -> tuple[list[str], int]:
     if was_interrupted(error) and not isinstance(error, Interrupted):
         return [f"interrupted; what was written stays; again: {this_command()}"], Interrupted.exit_code
     if isinstance(error, EcgrError):
-        return str(error).splitlines(), error.exit_code
+        return [ARGUMENT.sub(r"--\1: ", line) for line in str(error).splitlines()], error.exit_code
     if isinstance(error, USAGE_PROBLEM):
         message = getattr(error, "format_message", error.__str__)()
         message = re.sub(r"( Did you mean [^?]+\?)\1", r"\1", message)  # typer suggests, and so does a newer click

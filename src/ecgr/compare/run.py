@@ -78,6 +78,6 @@ def _refuse_diverged(baseline: Sequence[Planned]) -> None:
         rates = ",".join(f"{lr / factor:g}" for factor in (100, 30, 10))
         raise QuorumLost(
             f"compare: the baseline diverged with seed {first.experiment.run.seed} at optimizer.lr = {lr:g}, and the"
-            f" others were not run any further: there is nothing to compare with; try --set optimizer.lr={lr / 10:g},"
-            f" or find a rate with --tune optimizer.lr={rates} ({first.name}: {first.diverged})"
+            f" others were not run any further: there is nothing to compare with; set optimizer.lr={lr / 10:g},"
+            f" or tune it (optimizer.lr={rates}) ({first.name}: {first.diverged})"
         )

@@ -18,13 +18,13 @@ OWN_FILES = frozenset({".lock", ".holder", ".federation"})
 def refuse_foreign(directory: Path, resume: bool) -> None:
     """A directory must be empty, new, or hold the run that is to be resumed."""
     if directory.exists() and not directory.is_dir():
-        raise ConfigError(f"--out: {directory} is a file; give a directory")
+        raise ConfigError(f"out: expected a directory, got the file {directory}")
     if RunRecord.is_run(directory):
         if not resume:
             state = "a finished" if RunRecord(directory).finished else "an unfinished"
-            raise ConfigError(f"--out: {directory} holds {state} run; give another --out, or --resume to go on with it")
+            raise ConfigError(f"out: {directory} holds {state} run; give another directory, or resume it")
     elif directory.is_dir() and any(path.name not in OWN_FILES for path in directory.iterdir()):
-        raise ConfigError(f"--out: {directory} is not empty and holds no run; give another --out")
+        raise ConfigError(f"out: {directory} is not empty and holds no run; give another directory")
 
 
 def refuse_unusable(directory: Path) -> None:
@@ -33,7 +33,7 @@ def refuse_unusable(directory: Path) -> None:
     missing = list(takewhile(lambda path: not path.exists(), above))
     nearest = above[len(missing)]
     if not nearest.is_dir():
-        raise ConfigError(f"--out: {nearest} is a file; give a directory")
+        raise ConfigError(f"out: expected a directory, got the file {nearest}")
     try:
         directory.mkdir(parents=True, exist_ok=True)
         usable = os.access(directory, os.W_OK)
@@ -43,7 +43,7 @@ def refuse_unusable(directory: Path) -> None:
         with suppress(OSError):
             path.rmdir()
     if not usable:
-        raise EnvironmentFault(f"cannot use {directory}: nothing can be written there; give another --out")
+        raise EnvironmentFault(f"cannot use {directory}: nothing can be written there; give another directory")
 
 
 @contextmanager
@@ -67,7 +67,7 @@ def acquire(directory: Path, name: str = ".lock", by: str | None = None) -> Base
     except Timeout:
         holder = holder_path(directory)
         who = by or (f"process {holder.read_text().strip()}" if holder.exists() else "another process")
-        raise EnvironmentFault(f"{directory} is in use by {who}; wait for it, or give another --out") from None
+        raise EnvironmentFault(f"{directory} is in use by {who}; wait for it, or give another directory") from None
     except OSError as error:
         raise EnvironmentFault(f"cannot use {directory}: {error.strerror or error}") from None
     return lock

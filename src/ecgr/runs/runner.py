@@ -233,7 +233,7 @@ def _finished(directory: Path, problem: "Problem", identity: Identity) -> bool:
         federation = {**record.config["federation"], "rounds": rounds}
         manifest = {**manifest, "config": {**record.config, "federation": federation}, "key": problem.experiment.key()}
     if other := differences({key: manifest.get(key) for key in identity}, identity):
-        raise ConfigError(*(f"--resume: {directory} was run with another {line}" for line in other))
+        raise ConfigError(*(f"resume: {directory} was run with another {line}" for line in other))
     if record.diverged is not None:
         raise Diverged(f"{directory} diverged, and would again: {record.diverged}")
     if rounds > before:
@@ -248,8 +248,8 @@ def _refuse_other_schedule(directory: Path, experiment: Experiment, before: int)
     if any(schedule.factor_at(t, before) != schedule.factor_at(t, rounds) for t in range(before)):
         name = type(schedule).__name__.lower()
         raise ConfigError(
-            f"--resume: {directory} was planned for {before} rounds, and the learning rates of its schedule {name!r}"
-            f" depend on that number; a run of {rounds} rounds needs another --out"
+            f"resume: {directory} was planned for {before} rounds, and the learning rates of its schedule {name!r}"
+            f" depend on that number; a run of {rounds} rounds needs another directory"
         )
 
 
@@ -267,7 +267,7 @@ def worker_count(workers: int | str) -> int:
         return cores()
     text = str(workers)
     if isinstance(workers, bool) or not text.isdecimal() or int(text) < 1:
-        raise ConfigError(f"--workers: {workers!r} does not fit; give a whole number, at least 1, or auto")
+        raise ConfigError(f"workers: expected a whole number, at least 1, or auto, got {workers!r}")
     return int(text)
 
 
@@ -289,7 +289,7 @@ def tensorboard(directory: Path) -> Watch:
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise missing_extra("--log tensorboard", "tensorboard") from None
+        raise missing_extra("the tracker tensorboard", "tensorboard") from None
     writer: SummaryWriter | None = None
 
     def track(row: Mapping[str, Any]) -> None:

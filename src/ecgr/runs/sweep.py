@@ -21,6 +21,7 @@ from ecgr.runs.manifest import Identity, identity_key, made_anew
 from ecgr.runs.place import refuse_unusable
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import asked_workers, make_run, worker_count
+from ecgr.tables import shown
 from ecgr.tasks.data.fetch import OnDisk
 from ecgr.tasks.task import Task, TaskIdentity
 
@@ -289,7 +290,7 @@ def _some(names: Sequence[str]) -> str:
 def _refuse_run(directory: Path) -> None:
     """A directory that holds a run of its own cannot also hold a sweep or a comparison."""
     if RunRecord.is_run(directory):
-        raise ConfigError(f"--out: {directory} holds a single run; give another --out")
+        raise ConfigError(f"out: {directory} holds a single run; give another directory")
 
 
 def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Iterator[Experiment]:
@@ -309,7 +310,7 @@ def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | 
     where = str(source) if not isinstance(source, Mapping) else "sweep"
     parts = raw.pop("part", [{}])
     if not isinstance(parts, list) or not parts or not all(isinstance(part, Mapping) for part in parts):
-        raise ConfigError(f"{where}: part: {parts!r} does not fit; give [[part]] tables")
+        raise ConfigError(f"{where}: part: expected [[part]] tables, got {shown(parts)}")
     for part in parts:
         yield from _part(raw, part, where, overrides or {})
 
@@ -323,18 +324,20 @@ def _part(
         raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
     base = part.get("base", common.get("base"))
     if base is not None and not isinstance(base, str):
-        raise ConfigError(f"base: {base!r} does not fit; give a preset's name or a file")
+        raise ConfigError(f"base: expected a preset's name or a file, got {shown(base)}")
     raw = {} if base is None else read(base)
     for sections in (common, part):
         own = {section: values for section, values in sections.items() if section not in {"base", "grid"}}
         unfit = next((section for section, values in own.items() if not isinstance(values, Mapping)), None)
         if unfit is not None:
-            raise ConfigError(f"{where}: {unfit}: expected a section with keys, as in [{unfit}], got {own[unfit]!r}")
+            raise ConfigError(
+                f"{where}: {unfit}: expected a section with keys, as in [{unfit}], got {shown(own[unfit])}"
+            )
         raw = override(
             raw, {f"{section}.{key}": value for section, values in own.items() for key, value in values.items()}
         )
     if twice := [key for key in overrides if key in axes]:
-        raise ConfigError(f"{twice[0]}: the [grid] says what it is; leave out --set {twice[0]}")
+        raise ConfigError(f"{twice[0]}: is in [grid]; change it there")
     for values in product(*axes.values()):
         yield Experiment.from_dict(override(raw, {**overrides, **dict(zip(axes, values, strict=True))}))
 
@@ -348,6 +351,6 @@ def _axes(raw: Any, where: str) -> dict[str, list[Any]]:
         entries = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
         for name, values in entries.items():
             if not isinstance(values, list) or not values:
-                raise ConfigError(f"grid.{name}: {values!r} does not fit; give a list of values")
+                raise ConfigError(f"grid.{name}: expected a list of values, got {shown(values)}")
             axes[name] = values
     return axes
