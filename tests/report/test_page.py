@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from ecgr.analysis.records import find_runs
-from ecgr.errors import DataError, EnvironmentFault
+from ecgr.errors import ConfigError, DataError, EnvironmentFault
 from ecgr.runs.record import RunRecord
 from support.hostile import HOSTILE, harmless, shown
 from support.pages import page
@@ -168,9 +168,10 @@ def test_runs_of_different_data_sets_are_grouped_and_warned_about(tmp_path: Path
     assert told.elements["svg", ("class", "viewbox", "role", "aria-label")] == 2
 
 
-def test_files_that_changed_between_runs_are_warned_about(tmp_path: Path) -> None:
+def test_runs_whose_files_changed_in_between_are_refused(tmp_path: Path) -> None:
     records = [write_run(tmp_path / digest, seed=seed, digest=digest) for seed, digest in enumerate(("a", "b"))]
-    assert "The files of digits are not the same in all runs" in page(records).text
+    with pytest.raises(ConfigError, match=r"cannot be paired: they differ in data \(digits\)"):
+        page(records)
 
 
 def test_without_a_pair_the_page_says_what_there_is(tmp_path: Path) -> None:

@@ -70,11 +70,6 @@ def warnings(runs: Sequence[Run]) -> list[str]:
             f"These runs are of different data sets ({', '.join(sets)}). They are grouped by setting, and nothing is"
             " compared across groups."
         )
-    if differ := _differing_files(runs):
-        lines.append(f"The files of {', '.join(differ)} are not the same in all runs: their contents differ.")
-    versions = dict.fromkeys(str(run.record.manifest.get("versions", {}).get("ecgr")) for run in runs)
-    if len(versions) > 1:
-        lines.append(f"The runs were made by different versions of ecgr ({', '.join(versions)}).")
     for state, meaning in UNFINISHED.items():
         found = [f"{run.name}, {len(run.rounds)} of {run.planned} rounds" for run in runs if run.state == state]
         if found:
@@ -160,15 +155,6 @@ def _seeds(seeds: set[int]) -> str:
     if len(seeds) > 2 and high - low + 1 == len(seeds):
         return f"seeds {low} to {high}"
     return f"{'seeds' if len(seeds) > 1 else 'seed'} {join_values(seeds)}"
-
-
-def _differing_files(runs: Sequence[Run]) -> list[str]:
-    seen: dict[str, set[str]] = {}
-    for run in runs:
-        files: Mapping[str, Any] = run.record.manifest.get("data", {})
-        for name, digest in files.items():
-            seen.setdefault(name, set()).add(str(digest))
-    return [name for name, digests in seen.items() if len(digests) > 1]
 
 
 def varying_settings(runs: Sequence[Run]) -> Table | None:

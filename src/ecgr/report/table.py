@@ -111,10 +111,10 @@ def results_table(comparison: Comparison) -> Table:
     metrics = {row.metric.name.replace("_", " ") for row in rows}
     score = metrics.pop() if len(metrics) == 1 else "score"
     return table(
-        "; ".join(described),
+        "; ".join(described) + "; p after Holm",
         [
             *("method", *(["setting"] if several else []), "seeds#", f"{score}#", "difference#"),
-            *(f"{100 * LEVEL:g} % CI#", "p (Holm)#", "d_z#", "verdict"),
+            *(f"{100 * LEVEL:g} % CI#", "p#", "verdict"),
         ],
         [
             [
@@ -122,7 +122,7 @@ def results_table(comparison: Comparison) -> Table:
                 *([Cell(row.setting)] if several else []),
                 Cell(str(row.seeds), row.seeds),
                 Cell(row.metric.number(row.score), row.score),
-                *(_pair_cells(row.pair) if row.pair else [*[Cell("")] * 4, Cell("baseline")]),
+                *(_pair_cells(row.pair) if row.pair else [*[Cell("")] * 3, Cell("baseline")]),
             ]
             for row in rows
         ],
@@ -168,7 +168,7 @@ def to_csv(comparison: Comparison) -> str:
     text = io.StringIO()
     writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
     writer.writeheader()
-    writer.writerows(_csv_row(row, comparison.baseline) for row in result_rows(comparison))
+    writer.writerows(visible(_csv_row(row, comparison.baseline)) for row in result_rows(comparison))
     return text.getvalue()
 
 
@@ -257,7 +257,6 @@ def _pair_cells(pair: Pair) -> list[Cell]:
         Cell(metric.change(found.mean), found.mean),
         Cell("-" if found.interval is None else metric.range(found.interval), low),
         Cell("-" if found.p_holm is None else f"{found.p_holm:.2g}", found.p_holm),
-        Cell("-" if found.dz is None else f"{found.dz:+z.1f}", found.dz),
         Cell(pair.verdict, style=verdict_class(pair)),
     ]
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 from rich import box
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -58,14 +59,9 @@ def to_table(comparison: Comparison) -> Table:
     shown = results_table(comparison)
     table = Table(title=Text(shown.caption, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for column in shown.columns:
-        name = column.label == "method"  # the only column that may be folded
-        table.add_column(
-            Text(column.label),
-            justify="right" if column.numeric else "left",
-            overflow="fold",
-            no_wrap=not name,
-            min_width=12 if name else None,
-        )
+        side: Literal["left", "right"] = "right" if column.numeric else "left"
+        folded = column.label in ("method", "setting")  # numbers and verdicts never are
+        table.add_column(Text(column.label), justify=side, overflow="fold", no_wrap=not folded, min_width=8 * folded)
     for row in shown.rows:
         table.add_row(*(Text(cell.text, STYLES.get(cell.text, "") if cell.style else "") for cell in row))
     return table
