@@ -28,7 +28,7 @@ def to_html(comparison: Comparison) -> str:
     heads.insert(verdict, _cell("th", escape(_axis(pictures)), False))
     following = iter(pictures)
     for row, cells in zip(rows, table["rows"], strict=True):
-        card = next(following) if cells[-1]["style"] else None  # the baseline has none
+        card = None if cells[-1]["style"] == "baseline" else next(following)
         row.insert(verdict, f'<td style="width: {SIZE["width"]}px">{_figure(card)}</td>')
     return "\n".join(
         [

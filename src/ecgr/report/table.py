@@ -122,7 +122,7 @@ def results_table(comparison: Comparison) -> Table:
                 *([Cell(row.setting)] if several else []),
                 Cell(str(row.seeds), row.seeds),
                 Cell(row.metric.number(row.score), row.score),
-                *(_pair_cells(row.pair) if row.pair else [*[Cell("")] * 3, Cell("baseline")]),
+                *(_pair_cells(row.pair) if row.pair else [*[Cell("")] * 3, Cell("baseline", style="baseline")]),
             ]
             for row in rows
         ],

@@ -6,7 +6,7 @@ const touch = matchMedia('(pointer: coarse)');
 const hovers = matchMedia('(hover: hover)');
 const narrow = matchMedia('(max-width: 48rem)');
 const DASHES = ['dash', 'solid', 'solid', 'dot', 'dashdot', 'longdash'];
-const ARMS = 6;
+const COLOURS = 6;
 
 // Plotly reads a little HTML in every text. Names are text.
 function plain(text, most = 48) {
@@ -21,18 +21,18 @@ function css(name) {
 
 function readTheme() {
   const theme = { methods: [] };
-  for (const name of ['paper', 'ink', 'quiet', 'line', 'grid', 'strip', 'absent', 'damped', 'cell', 'low', 'middle', 'high', 'good', 'bad', 'same', 'odd']) theme[name] = css('--' + name);
-  for (let i = 0; i < ARMS; i++) theme.methods.push(css('--method-' + i));
+  for (const name of ['paper', 'ink', 'quiet', 'line', 'grid', 'strip', 'absent', 'damped', 'cell', 'low', 'middle', 'high']) theme[name] = css('--' + name);
+  for (let i = 0; i < COLOURS; i++) theme.methods.push(css('--method-' + i));
   theme.font = css('--sans');
   return theme;
 }
 
 function methodColour(theme, number) {
-  return number === 0 ? theme.methods[0] : theme.methods[1 + ((number - 1) % (ARMS - 1))];
+  return number === 0 ? theme.methods[0] : theme.methods[1 + ((number - 1) % (COLOURS - 1))];
 }
 
 function methodDash(number) {
-  return number === 0 ? DASHES[0] : DASHES[1 + ((number - 1) % (ARMS - 1))];
+  return number === 0 ? DASHES[0] : DASHES[1 + ((number - 1) % (COLOURS - 1))];
 }
 
 function faint(colour, alpha) {
@@ -59,12 +59,6 @@ function roundAxis(theme, rounds, more = {}) {
   return axis(theme, 'round', { showgrid: false, hoverformat: 'd', ...wholeMarks([1, ...rounds]), ...more });
 }
 
-const TONES = { better: 'good', worse: 'bad', equivalent: 'same', 'not trained yet': 'odd', diverged: 'bad' };
-
-function verdictColour(theme, verdict) {
-  return theme[TONES[verdict] ?? 'quiet'];
-}
-
 function layout(theme, more = {}) {
   return {
     paper_bgcolor: 'rgba(0,0,0,0)', plot_bgcolor: 'rgba(0,0,0,0)',
@@ -75,15 +69,6 @@ function layout(theme, more = {}) {
     legend: { orientation: 'h', x: 0, y: 1.02, yanchor: 'bottom', itemclick: 'toggleothers', itemdoubleclick: 'toggle', font: { size: 12.5 } },
     modebar: { bgcolor: 'rgba(0,0,0,0)', color: theme.quiet, activecolor: theme.ink },
     ...more,
-  };
-}
-
-// A band from low to high, as one closed shape without a line of its own.
-function band(rounds, low, high, colour, more = {}) {
-  return {
-    x: [...rounds, ...[...rounds].reverse()], y: [...high, ...[...low].reverse()],
-    type: 'scatter', mode: 'lines', line: { width: 0 }, fill: 'toself', fillcolor: faint(colour, 0.16),
-    hoverinfo: 'skip', showlegend: false, ...more,
   };
 }
 
