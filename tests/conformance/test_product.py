@@ -104,13 +104,13 @@ def pooled(problem: Problem, pool: ProcessPool[Workspaces]) -> Snapshot:
 def federated(problem: Problem, folder: Path) -> Snapshot:
     """A site for each client: messages as Flower's, through the guard; a client's state lies at its site."""
     from ecgr.flower import Guard, MemoryGrid
-    from ecgr.flower.apps.federation import Federation
     from ecgr.flower.apps.fleet import Fleet
+    from ecgr.flower.apps.server import Federation
     from ecgr.flower.apps.site import Prepared, app_for
 
     sites = [{"partition-id": client, "state-dir": str(folder / f"{client}")} for client in range(len(PARTS))]
     grid = MemoryGrid(app_for(lambda site: Prepared(problem, {})), sites)
-    fleet = Fleet(grid).holding(problem, {})
+    fleet = Fleet(grid).expect(problem, {})
     guard = Guard(norm_factor=1e9)  # of two clients one may well have moved much farther than the other
     federation = Federation(problem, fleet, guard, run="run", flower_run=grid.run_id)
     return federation.play_round(federation.play_round(start(problem)).snapshot).snapshot

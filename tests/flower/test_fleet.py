@@ -34,7 +34,7 @@ def _models(monkeypatch: pytest.MonkeyPatch) -> None:
 def fleet(grid: MemoryGrid, chosen: Experiment, *, keyed: bool = False) -> Fleet:
     dataset = chosen.source.load()
     keys = dict(enumerate(KEYS)) if keyed else None
-    return Fleet(grid, keys=keys, clock=Ticks()).holding(prepare(chosen, dataset), dataset.shape)
+    return Fleet(grid, keys=keys, clock=Ticks()).expect(prepare(chosen, dataset), dataset.shape)
 
 
 def test_nodes_are_known_by_the_client_they_name(tmp_path: Path) -> None:

@@ -23,9 +23,9 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Array, Message
 
-from ecgr.flower.apps.federation import Federation
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.memory import MemoryGrid
+from ecgr.flower.apps.server import Federation
 from ecgr.flower.apps.site import Prepared, app_for
 from ecgr.flower.guard import Arrival, Guard, reserved_names
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
@@ -72,7 +72,7 @@ def honest(algorithm: str, used: tuple[tuple[int, ...], ...]) -> Snapshot:
 def federation(chosen: Problem, root: Path, guard: Guard | None = None, **grid: Any) -> Federation:
     nodes = [{"partition-id": client, "state-dir": str(root)} for client in range(len(PARTS))]
     memory = MemoryGrid(app_for(lambda site: Prepared(chosen, {})), nodes, **grid)
-    fleet = Fleet(memory, clock=Ticks()).holding(chosen, {})
+    fleet = Fleet(memory, clock=Ticks()).expect(chosen, {})
     return Federation(chosen, fleet, guard or Guard(), "run", memory.run_id)
 
 

@@ -237,20 +237,18 @@ def test_four_sites_of_very_different_size_over_tls_gives_the_weights_of_a_run(t
     record = RunRecord.open(tmp_path / "run")
     assert [[client["examples"] for client in row["clients"]] for row in record.rounds] == [[*SIZES]] * 3
     assert [row["rejected"] for row in record.rounds] == [[]] * 3
-    whole: list[str | Path] = [
-        "--set",
-        f"partition.file={tmp_path / 'partition.json'}",
-        "--out",
-        tmp_path / "simulated",
-    ]
-    simulated = ecgr("run", experiment, *whole, ECGR_TASK=str(tmp_path / "all.py"))
+    whole = f"partition.file={tmp_path / 'partition.json'}"
+    task = str(tmp_path / "all.py")
+    simulated = ecgr("run", experiment, "--set", whole, "--out", tmp_path / "simulated", ECGR_TASK=task)
     assert simulated.returncode == 0, simulated.stderr
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
     assert weights[0] == weights[1]
 
 
 @pytest.mark.nightly
-def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without_it(tmp_path: Path) -> None:
+def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The site of 60 samples runs code of its own: negative variances in round 1, a million samples in round 2."""
     experiment = write_sites(tmp_path, hostile=REPLIES)
     federated = ecgr("federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run")
@@ -261,23 +259,19 @@ def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without
     assert [[client for client, _ in each] for each in reasons] == [[1], [1], []]
     assert "running_var" in reasons[0][0][1]
     assert reasons[1][0][1].startswith("weight: 1000000")
+    monkeypatch.setenv("ECGR_TASK", str(tmp_path / "all.py"))
+    expected = replay(load(experiment, {"partition.file": str(tmp_path / "partition.json")}), rows)
+    final = load_file(tmp_path / "run" / "model.safetensors")
+    assert final.keys() == expected.keys()
+    assert all(same_bits(final[name], expected[name]) for name in final)
 
 
 @pytest.mark.nightly
 def test_a_site_that_claims_a_million_samples_is_left_out_by_name(tmp_path: Path) -> None:
     """What it says when it joins is held against the list that was written when its data were loaded."""
     experiment = write_sites(tmp_path, hostile=ENROLMENT)
-    command: list[str | Path] = [
-        "federate",
-        "local",
-        experiment,
-        "--sites",
-        tmp_path / "sites",
-        "--out",
-        tmp_path / "run",
-        "--keep",
-    ]
-    federated = ecgr(*command)
+    sites = tmp_path / "sites"
+    federated = ecgr("federate", "local", experiment, "--sites", sites, "--out", tmp_path / "run", "--keep")
     assert federated.returncode == 0, federated.stderr
     record = RunRecord.open(tmp_path / "run")
     assert [[client["client"] for client in row["clients"]] for row in record.rounds] == [[0, 2, 3]] * 3

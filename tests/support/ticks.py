@@ -7,7 +7,7 @@ class Ticks:
     def __init__(self) -> None:
         self._seconds = 0.0
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         """Seconds slept."""
         return self._seconds
 

@@ -109,12 +109,12 @@ def _folders(sites: Path, clients: int | None) -> list[Path]:
 def _sites_of(folders: list[Path], chosen: Experiment) -> "list[Listed]":
     """The sites with what each holds; what cannot be trained is said here, not in a server's or a site's log."""
     from ecgr.flower.apps.enrolment import NAME, Listed
-    from ecgr.flower.deploy.check import check_site, places
-    from ecgr.flower.deploy.local import data_places
+    from ecgr.flower.apps.site import check_site
+    from ecgr.flower.deploy.local import looking_in
 
     listed = []
     for client, folder in enumerate(folders):
-        with places(data_places(folder)):
+        with looking_in(folder):
             found = check_site(chosen, client)
         name = folder.name if NAME.fullmatch(folder.name) else f"site-{client}"
         listed.append(Listed(name, found.train, found.test))
@@ -156,7 +156,7 @@ def check_command(
     """At a site: load what it holds, train one step, and say what was found. Nothing is sent."""
     _refuse_task(experiment)
     chosen = load(experiment, {**overrides(settings), **({} if clients is None else {"partition.clients": clients})})
-    from ecgr.flower.deploy.check import check_site
+    from ecgr.flower.apps.site import check_site
 
     found = check_site(chosen, client)
     if as_json:

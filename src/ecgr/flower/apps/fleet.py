@@ -8,7 +8,7 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, fields
 from typing import Protocol, cast
 
 import httpx
@@ -29,30 +29,18 @@ log = logging.getLogger("ecgr.flower")
 
 
 class Clock(Protocol):
-    """Time, which a test can count instead of waiting."""
+    """Time: the module ``time``, or what counts it in a test."""
 
-    def now(self) -> float:
+    def monotonic(self) -> float:
         """Seconds since some moment."""
         ...
 
-    def sleep(self, seconds: float) -> None:
+    def sleep(self, seconds: float, /) -> None:
         """Let time pass."""
         ...
 
 
-class WallClock:
-    """Time as it passes."""
-
-    def now(self) -> float:
-        """Seconds since some moment."""
-        return time.monotonic()
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        time.sleep(seconds)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(eq=False)
 class Fleet:
     """The clients behind a Grid.
 
@@ -70,17 +58,18 @@ class Fleet:
     listed: Sequence[Listed] = ()
     sites: dict[int, Enrolment] = field(default_factory=dict)
     keys: Mapping[int, bytes] | None = None
-    clock: Clock = field(default_factory=WallClock)
+    clock: Clock = time
     joining: bool = False
     refused: dict[int, str] = field(default_factory=dict)
     _known: dict[int, int] = field(default_factory=dict)
     _asked: Counter[int] = field(default_factory=Counter)
 
-    def holding(self, problem: Problem, shape: Mapping[str, int]) -> "Fleet":
-        """The same for a problem whose samples the experiment gives to clients: what a site must say is known."""
+    def expect(self, problem: Problem, shape: Mapping[str, int]) -> "Fleet":
+        """Samples that the experiment gives to clients: what a site must say is known. Returns the fleet itself."""
         sizes = problem.partition.sizes()
-        known = {client: Enrolment.of(problem, client, shape) for client, size in enumerate(sizes) if size}
-        return replace(self, listed=complete_list(self.listed, len(sizes)), sites=known)
+        self.listed = complete_list(self.listed, len(sizes))
+        self.sites = {client: Enrolment.of(problem, client, shape) for client, size in enumerate(sizes) if size}
+        return self
 
     def name(self, client: int | None) -> str:
         """What a client is called in messages."""
@@ -100,10 +89,14 @@ class Fleet:
 
     def wait_for(self, clients: Iterable[int], at_least: int, deadline: float) -> dict[int, int]:
         """The nodes of ``clients``, once ``at_least`` of them or all but the refused are there, or at the deadline."""
-        wanted, until = set(clients), self.clock.now() + deadline
+        wanted, until = set(clients), self.clock.monotonic() + deadline
         while True:
             found = {client: node for client, node in self.present().items() if client in wanted}
-            if len(found) >= at_least or wanted <= found.keys() | self.refused.keys() or self.clock.now() >= until:
+            if (
+                len(found) >= at_least
+                or wanted <= found.keys() | self.refused.keys()
+                or self.clock.monotonic() >= until
+            ):
                 return found
             self.clock.sleep(POLL_SECONDS)
 
@@ -135,14 +128,14 @@ class Fleet:
             return []
         messages = [Message(c, node, kind, group_id=group, ttl=max(deadline, 1.0)) for node, c in contents.items()]
         waiting = dict(zip(self.grid.push_messages(messages), contents, strict=True))
-        until, arrived = self.clock.now() + deadline, []
+        until, arrived = self.clock.monotonic() + deadline, []
         while True:
             for identifier, node in list(waiting.items()):
                 pulled = self._pull(identifier)
                 if pulled:
                     arrived += [(node, message) for message in pulled]
                     del waiting[identifier]
-            if not waiting or self.clock.now() >= until:
+            if not waiting or self.clock.monotonic() >= until:
                 return arrived
             self.clock.sleep(POLL_SECONDS)
 

@@ -3,28 +3,49 @@
 Everything but where clients train is the simulator's own code: who takes part, aggregation, evaluation, the record, and
 checkpoints, from which a ServerApp that is started again goes on. A round with too few usable replies is void and is
 repeated with the same clients from the same state, so nothing of it is left in the model.
+
+Where sites hold their own samples, each scores the model on its own test samples, and the scores are averaged by their
+numbers. For metrics that are means over samples (accuracy, MAE, the loss) that is the metric over all of them. Others
+(AUC, F1, R²) are means of the sites' values: more would need what the model says of each sample.
 """
 
+import json
 import logging
+import math
+import time
 from collections.abc import Generator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 
 import httpx
-from flwr.app import Context
+import numpy as np
+from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
-from ecgr.errors import ConfigError, EcgrError
+from ecgr.config.experiment import Experiment
+from ecgr.errors import ConfigError, EcgrError, QuorumLost
 from ecgr.files import write_atomically
-from ecgr.flower.apps.enrolment import Listed
-from ecgr.flower.apps.federation import Federation
-from ecgr.flower.apps.fleet import Clock, Fleet, WallClock
-from ecgr.flower.apps.opening import Opened, dealt, enrol
+from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list, left_out
+from ecgr.flower.apps.fleet import Clock, Fleet
 from ecgr.flower.apps.site import Given, made
-from ecgr.flower.guard import Guard
+from ecgr.flower.apps.wire import LOSS, METRICS, NEVER, REPORT, Order
+from ecgr.flower.guard import UNKNOWN, Arrival, Asked, Guard, Refusal, describe
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.runner import play
-from ecgr.simulation.rounds import Outcome, Snapshot, participants
+from ecgr.simulation.client import ClientJob
+from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.evaluate import Evaluation
+from ecgr.simulation.prepare import prepare, prepare_server
+from ecgr.simulation.rounds import Outcome, Replies, Snapshot, finish_round, participants, round_jobs, score, served
+from ecgr.simulation.workspace import Problem
+from ecgr.tasks.data.arrays import read_arrays, samples_of
+from ecgr.tasks.data.dataset import Provenance
+from ecgr.tasks.metrics import bounds_of
+
+NO_KEY = "the server has no public key of it; the site makes one with `ecgr federate keys`"
+ROUNDING = 1e-9
 
 log = logging.getLogger("ecgr.flower")
 
@@ -36,7 +57,7 @@ def server_app(
     guard: Guard | None = None,
     keys: Mapping[int, bytes] | None = None,
     device: str = "cpu",
-    clock: Clock | None = None,
+    clock: Clock = time,
     local_data: bool = False,
     test: str | Path | None = None,
     sites: Sequence[Listed] = (),
@@ -58,7 +79,7 @@ def server_app(
 
     >>> app = server_app("quickstart", "runs/federated", guard=Guard(min_clients=5))
     """
-    app = ServerApp()
+    app, rules = ServerApp(), guard or Guard()
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
@@ -66,16 +87,14 @@ def server_app(
         failure.unlink(missing_ok=True)
         try:
             chosen = made(experiment)
-            keyless = [] if keys is None else [client for client in range(len(sites)) if client not in keys]
-            refused = dict.fromkeys(
-                keyless, "the server has no public key of it; the site makes one: `ecgr federate keys`"
-            )
-            fleet = Fleet(grid, sites, keys=keys, clock=clock or WallClock(), refused=refused)
+            fleet = Fleet(grid, sites, keys=keys, clock=clock)
+            if keys is not None:
+                fleet.refused |= dict.fromkeys(set(range(len(sites))) - keys.keys(), NO_KEY)
             if local_data:
-                opened = enrol(chosen, fleet, guard or Guard(), test, _sizes_before(Path(out)))
+                problem, data = enrol(chosen, fleet, rules, test, Path(out))
             else:
-                opened = dealt(chosen, fleet, device)
-            _serve(opened, context, Path(out), guard or Guard())
+                problem, data = share(chosen, fleet, device)
+            _serve(problem, data, fleet, rules, context.run_id, Path(out), by_sites=local_data and test is None)
         except httpx.HTTPError:
             raise  # the SuperLink is gone: nothing that trying again could not mend
         except Exception as error:
@@ -88,34 +107,231 @@ def server_app(
     return app
 
 
-def _sizes_before(out: Path) -> list[int] | None:
-    """How many samples each site had when the run began, if it has."""
-    record = RunRecord(out)
-    return [size for (size,) in record.manifest["partition"]] if record.is_run(out) else None
-
-
 def failure_path(out: Path) -> Path:
     """Where a ServerApp that gave up says why: its process's exit code is Flower's, not ours."""
     return out / ".federation" / "failure.json"
 
 
-def _serve(opened: Opened, context: Context, out: Path, guard: Guard) -> None:
-    problem, fleet = opened.problem, opened.fleet
+def share(experiment: Experiment, fleet: Fleet, device: str) -> tuple[Problem, Provenance]:
+    """A data set that every site holds, partitioned by the experiment."""
+    dataset = experiment.source.load()
+    problem = prepare(experiment, dataset, device)
+    fleet.expect(problem, dataset.shape)
+    return problem, dataset.provenance
+
+
+def enrol(
+    experiment: Experiment, fleet: Fleet, guard: Guard, test: str | Path | None, out: Path
+) -> tuple[Problem, Provenance]:
+    """Samples that sites hold and keep: the server hears how many, and starts with those that it believes.
+
+    A run that goes on has the sites and sizes with which it began.
+    """
+    if experiment.partition.clients is None:
+        raise ConfigError("partition.clients: missing; a federation is told how many sites it has")
+    clients = range(experiment.partition.clients)
+    before = [size for (size,) in RunRecord(out).manifest["partition"]] if RunRecord.is_run(out) else None
+    fleet.listed, fleet.joining = complete_list(fleet.listed, len(clients)), True
+    fleet.wait_for(clients, len(clients), guard.deadline)
+    fleet.joining = False
+    for client, reason in left_out(fleet.listed, fleet.sites).items():
+        fleet.leave_out(client, reason)
+    for client, site in list(fleet.sites.items()):
+        if before is not None and site.examples != before[client]:
+            fleet.leave_out(client, f"examples: {site.examples:,}, but {before[client]:,} when this run began")
+    late = f"did not join within {guard.deadline:g} s; see the log of its SuperNode"
+    missing = {client: fleet.refused.get(client, late) for client in clients if client not in fleet.sites}
+    _check_enough(fleet, guard, missing, before or [site.samples for site in fleet.listed])
+    first = next(iter(fleet.sites.values()))
+    samples = None if test is None else samples_of(str(test), read_arrays(Path(test)))
+    sizes = before or [fleet.sites[client].examples if client in fleet.sites else 0 for client in clients]
+    problem = prepare_server(experiment, json.loads(first.shape), first.loss, first.metrics, sizes, samples)
+    if problem.spec.digest() != first.parameters:
+        raise ConfigError("model: the server makes another one than the sites; install the same packages everywhere")
+    held = {site.name: f"{size} samples" for site, size in zip(fleet.listed, sizes, strict=True) if size}
+    notes = ["held by the sites: the server knows how many samples each has, and none of them"]
+    notes += [f"left out: {fleet.name(client)}: {reason}" for client, reason in missing.items()]
+    return problem, Provenance((), held, tuple(notes))
+
+
+def _check_enough(fleet: Fleet, guard: Guard, missing: Mapping[int, str], sizes: Sequence[int | None]) -> None:
+    """Refuse to start with too few sites, or without most of the samples as far as they are known."""
+    known = [size for size in sizes if size is not None]
+    weights = known if len(known) == len(sizes) else [1] * len(sizes)
+    if len(fleet.sites) < guard.min_clients or 2 * sum(weights[client] for client in missing) > sum(weights):
+        reasons = "; ".join(f"{fleet.name(client)}: {reason}" for client, reason in missing.items())
+        raise QuorumLost(f"enrolment: {len(fleet.sites)} of {len(fleet.listed)} sites can take part ({reasons})")
+
+
+def _serve(
+    problem: Problem, data: Provenance, fleet: Fleet, guard: Guard, flower_run: int, out: Path, *, by_sites: bool
+) -> None:
+    """Play the rounds that are left."""
     asked = len(participants(problem, 0))
     if guard.min_clients > asked:
         raise ConfigError(f"min_clients: {guard.min_clients} are needed, but only {asked} take part in a round")
 
     def rounds(snapshot: Snapshot) -> Generator[Outcome, None, None]:
         run = sha256((out / "run.json").read_bytes()).hexdigest()[:16]
-        federation = Federation(problem, fleet, guard, run, context.run_id, opened.scored_by_sites)
+        federation = Federation(problem, fleet, guard, run, flower_run, by_sites)
         fleet.wait_for(fleet.sites, len(fleet.sites), guard.deadline)
         while snapshot.rounds < problem.experiment.federation.rounds:
             outcome = federation.play_round(snapshot)
             yield outcome
             snapshot = outcome.snapshot
 
-    play(problem, opened.data, out, rounds, resume=True, every=1, watch=_log_round, warn=log.warning)
+    def watch(row: Mapping[str, object]) -> None:
+        log.info("round %s: %s, loss %s", row["round"], row["metrics"], row["loss"])
+
+    play(problem, data, out, rounds, resume=True, every=1, watch=watch, warn=log.warning)
 
 
-def _log_round(row: Mapping[str, object]) -> None:
-    log.info("round %s: %s, loss %s", row["round"], row["metrics"], row["loss"])
+@dataclass(frozen=True, slots=True, eq=False)
+class Federation:
+    """Plays rounds with the clients of a fleet."""
+
+    problem: Problem
+    fleet: Fleet
+    guard: Guard
+    run: str
+    flower_run: int
+    scored_by_sites: bool = False
+    _engine: SerialEngine = field(init=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_engine", SerialEngine(self.problem))
+
+    def play_round(self, snapshot: Snapshot) -> Outcome:
+        """One round, attempted again while too few replies can be used."""
+        began = time.perf_counter()
+        jobs = round_jobs(self.problem, snapshot)
+        before: list[tuple[int, str]] = []
+        for attempt in range(1, self.guard.attempts + 1):
+            replies = self._attempt(snapshot, jobs, attempt)
+            used, sizes = [result.client for result in replies.used], self.problem.partition.sizes()
+            shortfall = self.guard.shortfall(used, [job.client for job in jobs], dict(enumerate(sizes)))
+            if shortfall is None:
+                rejected = [*before, *replies.rejected]
+                counted = replace(replies, rejected=rejected)
+                by_sites, here = partial(self._score, rejected), partial(score, self.problem, self._engine)
+                evaluate = by_sites if self.scored_by_sites else here
+                return finish_round(self.problem, snapshot, jobs, counted, evaluate, began)
+            log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, shortfall)
+            before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
+        reasons = "; ".join(f"{self.fleet.name(client)}: {reason}" for client, reason in replies.rejected)
+        raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {shortfall} ({reasons})")
+
+    def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], attempt: int) -> Replies:
+        """Ask the round's clients once."""
+        group = f"{snapshot.rounds + 1}.{attempt}"
+        clients, sizes = [job.client for job in jobs], self.problem.partition.sizes()
+        # who was missed once is waited for: the round may be void because of it
+        enough = self.guard.min_clients if attempt == 1 else len(clients)
+        nodes = self.fleet.wait_for(clients, enough, self.guard.deadline)
+        orders = {job.client: self._order(snapshot, job) for job in jobs}
+        asked = {
+            client: Asked(
+                problem=self.problem,
+                order=order,
+                flower_run=self.flower_run,
+                node=nodes.get(client, UNKNOWN),
+                group=group,
+                enrolled=sizes[client],
+                past=snapshot.clients.get(client) or {},
+            )
+            for client, order in orders.items()
+        }
+        contents = {nodes[client]: orders[client].to_records() for client in clients if client in nodes}
+        arrivals = []
+        for node, message in self.fleet.exchange(contents, MessageType.TRAIN, group, self.guard.deadline):
+            client = self.fleet.client_of(node)
+            arrivals.append(Arrival(UNKNOWN if client is None else client, message))
+        replies = self.guard.judge(asked, arrivals)
+        absent = {client: reason for client, reason in self.fleet.refused.items() if client not in nodes}
+        named = [(c, f"missing: {absent[c]}" if c in absent else reason) for c, reason in replies.rejected]
+        return replace(replies, rejected=named)
+
+    def _score(self, unscored: list[tuple[int, str]], snapshot: Snapshot) -> Evaluation:
+        """Have the sites evaluate the model that is handed out, each on its own test samples.
+
+        Those whose scores are not used are added to ``unscored``, with the reason.
+        """
+        with_tests = [client for client, site in self.fleet.sites.items() if site.tests]
+        nodes = self.fleet.wait_for(with_tests, len(with_tests), self.guard.deadline)
+        params, buffers = served(self.problem, snapshot)
+        orders = {client: Order(self.run, client, snapshot.rounds, 0.0, NEVER, params, buffers, {}) for client in nodes}
+        contents = {nodes[client]: order.to_records() for client, order in orders.items()}
+        group, found, refused = f"{snapshot.rounds}.scores", {}, {}
+        for node, reply in self.fleet.exchange(contents, MessageType.EVALUATE, group, self.guard.deadline):
+            client = self.fleet.client_of(node)
+            if client is None or client in found or client in refused:
+                continue
+            try:
+                found[client] = site_scores(self.problem, orders[client], reply)
+            except Refusal as refusal:
+                refused[client] = str(refusal)
+        late = f"missing: no scores within {self.guard.deadline:g} s"
+        for client in sorted(set(with_tests) - set(found)):
+            unscored.append((client, f"evaluation: {refused.get(client, late)}"))
+            log.warning("round %d: %s: %s", snapshot.rounds, self.fleet.name(client), unscored[-1][1])
+        return combine_scores(self.problem, self.fleet.sites, found)
+
+    def _order(self, snapshot: Snapshot, job: ClientJob) -> Order:
+        remembered = snapshot.clients.get(job.client)
+        return Order(
+            run=self.run,
+            client=job.client,
+            round_index=job.round_index,
+            lr=job.lr,
+            remembered=NEVER if remembered is None else int(remembered["round"]),
+            params=job.params,
+            buffers=job.buffers,
+            server=job.server,
+        )
+
+
+def site_scores(problem: Problem, order: Order, reply: Message | str) -> dict[str, float]:
+    """The numbers of a reply; raises `Refusal` unless they answer this order and can be what they say they are."""
+    if isinstance(reply, str):
+        raise Refusal(f"unreadable: {reply}")
+    if reply.has_error():
+        raise Refusal(describe(reply.error.code, reply.error.reason))
+    report, metrics = reply.content.config_records.get(REPORT), reply.content.metric_records.get(METRICS)
+    if report is None or metrics is None:
+        raise Refusal(f"records: expected {METRICS} and {REPORT}")
+    said = (report.get("run"), report.get("client"), report.get("round"))
+    if said != (order.run, order.client, order.round_index):
+        raise Refusal("round: the scores are for another run, client or round")
+    bounds = {f"metric/{metric.name}": bounds_of(metric) for metric in problem.metrics} | {LOSS: (-math.inf, math.inf)}
+    if LOSS not in metrics or not metrics.keys() <= bounds.keys():
+        raise Refusal("metrics: expected the loss, and metrics of the task")
+    numbers = {}
+    for name, value in metrics.items():
+        least, most = bounds[name]
+        if not isinstance(value, float) or not math.isfinite(value):
+            raise Refusal(f"score: {name} is {ascii(value)[:40]}, expected a finite number")
+        if not least - ROUNDING <= value <= most + ROUNDING:
+            raise Refusal(f"score: {name} is {value:.6g}, allowed {least:g} to {most:g}")
+        numbers[name] = value
+    return numbers
+
+
+def combine_scores(
+    problem: Problem, sites: Mapping[int, Enrolment], found: Mapping[int, Mapping[str, float]]
+) -> Evaluation:
+    """The sites' scores, averaged by their test samples, in client order."""
+    if not found:
+        raise QuorumLost("evaluation: no site has scored the model")
+
+    def mean(name: str) -> float:
+        by = [client for client in sorted(found) if name in found[client]]
+        values, weights = [found[client][name] for client in by], [sites[client].tests for client in by]
+        return float(np.average(values, weights=weights)) if by else math.nan
+
+    first = f"metric/{problem.metrics[0].name}"
+    by_client = [found.get(client, {}).get(first, math.nan) for client in range(len(problem.partition))]
+    return Evaluation(
+        metrics={metric.name: mean(f"metric/{metric.name}") for metric in problem.metrics},
+        loss=mean(LOSS),
+        by_client=np.array(by_client),
+    )

@@ -7,28 +7,39 @@ quote what it choked on, so the server gets a class name and a code.
 
 import functools
 import logging
+import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from hashlib import sha256
 from pathlib import Path
 
 import platformdirs
-from flwr.app import Context, Error, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
 
+from ecgr.component import State
 from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError, EcgrError
+from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Enrolment
-from ecgr.flower.apps.scoring import score_records
-from ecgr.flower.apps.sitestate import SiteState
-from ecgr.flower.apps.wire import NEVER, SITE, Order, reply_records
+from ecgr.flower.apps.wire import LOSS, METRICS, NEVER, REPORT, SITE, Order, reply_records
 from ecgr.simulation.engines import Engine, SerialEngine
 from ecgr.simulation.engines.pool import Lost
+from ecgr.simulation.evaluate import evaluate as evaluation
 from ecgr.simulation.prepare import prepare, prepare_site
+from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Problem
+from ecgr.tasks.partition import Partition
 
 ERROR_BASE = 100
 """Our codes in a Flower error: this plus the exit code that the error has on the command line."""
+
+GENERATIONS = 4
+"""The server keeps two checkpoints, so it never goes back further than this."""
 
 log = logging.getLogger("ecgr.flower")
 
@@ -159,6 +170,15 @@ def answer(problem: Problem, engine: Engine, order: Order, root: Path) -> Record
     return reply_records(order, result, state_lost=counted_on and remembered is None)
 
 
+def score_records(problem: Problem, engine: Engine, order: Order) -> RecordDict:
+    """A site's scores of the model that an order carries; what has no value there is left out."""
+    found = evaluation(problem, engine, order.params, order.buffers)
+    values = {**{f"metric/{name}": value for name, value in found.metrics.items()}, LOSS: found.loss}
+    report = ConfigRecord({"run": order.run, "client": order.client, "round": order.round_index})
+    finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
+    return RecordDict({METRICS: MetricRecord(dict(finite)), REPORT: report})
+
+
 def state_root(context: Context) -> Path:
     """Where this site keeps its clients' states."""
     given = context.node_config.get("state-dir") or os.environ.get("ECGR_STATE")
@@ -186,3 +206,98 @@ def _discreet(handler: Handler) -> Handler:
             return Message(Error(code=code, reason=type(error).__name__), reply_to=message)
 
     return wrapped
+
+
+@dataclass(frozen=True, slots=True)
+class SiteState:
+    """A client's state (SCAFFOLD's control variate) on its own site's disk, by round.
+
+    One file a round, written atomically, beginning with the hash of the rest. The server says which round's state it
+    counts on, that is the last one in which the client's update was used: so a reply that was lost, refused or
+    repeated, and a server that went back to an older checkpoint, never leave the two apart. A file that is missing or
+    damaged counts as lost: the client starts again from the algorithm's initial state, and says so.
+    """
+
+    directory: Path
+
+    @classmethod
+    def at(cls, root: Path, run: str, client: int) -> "SiteState":
+        """Where one client's states of one run lie below ``root``."""
+        return cls(root / run / f"client-{client}")
+
+    def save(self, round_index: int, state: State) -> None:
+        """Remember ``state`` as the one after a round; forget all but the last few."""
+        self.directory.mkdir(parents=True, exist_ok=True)
+        content = save_tensors({name: tensor.contiguous() for name, tensor in state.items()})
+        write_atomically(self._path(round_index), sha256(content).hexdigest().encode() + b"\n" + content)
+        for path in sorted(self.directory.glob("round-*.state"))[:-GENERATIONS]:
+            path.unlink(missing_ok=True)
+
+    def load(self, round_index: int) -> State | None:
+        """The state after a round; None if it is lost."""
+        path = self._path(round_index)
+        try:
+            digest, _, content = path.read_bytes().partition(b"\n")
+        except OSError as error:
+            log.warning("%s: client state is lost (%s); starting again from none", path, error.strerror)
+            return None
+        if sha256(content).hexdigest().encode() != digest:
+            log.warning("%s: client state was altered or cut short; starting again from none", path)
+            return None
+        try:
+            tensors: State = load_tensors(content)
+        except SafetensorError:
+            log.warning("%s: client state cannot be read; starting again from none", path)
+            return None
+        return tensors
+
+    def _path(self, round_index: int) -> Path:
+        return self.directory / f"round-{round_index:07d}.state"
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """What a site holds, and what one step of training on it gave.
+
+    Attributes:
+        train, test: samples.
+        shape: what a model must know of them.
+        loss, metrics: what is trained and judged by.
+        parameters: how many the model has.
+        step_loss: of the first batch, before the step.
+        step_norm: how far the step went.
+    """
+
+    train: int
+    test: int
+    shape: Mapping[str, int]
+    loss: str
+    metrics: tuple[str, ...]
+    parameters: int
+    step_loss: float
+    step_norm: float
+
+
+def check_site(experiment: Experiment, client: int) -> Found:
+    """Load this machine's samples as the site of ``client`` and train one step on them."""
+    clients = experiment.partition.clients
+    if client < 0 or (clients is not None and client >= clients):
+        raise ConfigError(f"--client: {client}, allowed 0 to {(clients or 1) - 1}")
+    dataset = experiment.source.load()
+    problem = prepare_site(experiment, dataset, client)
+    own = problem.partition.clients[client]
+    batch = Partition((*problem.partition.clients[:client], own[: experiment.federation.batch_size]))
+    short = replace(problem, partition=batch)
+    (answer,) = SerialEngine(short).map(round_jobs(short, start(short)))
+    assert not isinstance(answer, Lost), "nothing is lost in one process"
+    result = answer[0]
+    return Found(
+        train=len(dataset.train),
+        test=len(dataset.test),
+        shape=dict(dataset.shape),
+        loss=type(problem.loss).__name__,
+        metrics=tuple(metric.name for metric in problem.metrics),
+        parameters=problem.spec.size,
+        step_loss=result.train_loss,
+        step_norm=result.metrics["update_norm"],
+    )

@@ -18,6 +18,7 @@ from ecgr.component import State
 from ecgr.simulation.client import ClientJob
 
 ARRAYS, ORDER, REPORT, METRICS, SITE = "arrays", "order", "report", "metrics", "site"
+LOSS = "loss"
 NEVER = -1
 """Stands for a round where there was none."""
 

@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copyfile
@@ -252,6 +252,18 @@ def data_places(folder: Path) -> dict[str, str]:
     """Where a site that has its own data in ``folder`` finds them."""
     task = folder.resolve() / TASK_FILE
     return {"ECGR_DATA": str(folder.resolve()), **({"ECGR_TASK": str(task)} if task.is_file() else {})}
+
+
+@contextmanager
+def looking_in(folder: Path) -> Iterator[None]:
+    """Find data where the site of ``folder`` would, for the length of a block."""
+    before = dict(os.environ)
+    os.environ.update(data_places(folder))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:
