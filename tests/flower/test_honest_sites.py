@@ -21,7 +21,7 @@ from support.quick import quick_where
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from ecgr.flower.apps.federation import Federation
+from ecgr.flower.apps.server import Federation
 from flwr.app import Array, Message
 
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
@@ -61,7 +61,7 @@ def federation(chosen: Problem, root: Path, guard: Guard | None = None, **grid: 
     sizes = chosen.partition.sizes()
     nodes = [{"partition-id": client, "state-dir": str(root)} for client in range(len(sizes))]
     memory = MemoryGrid(app_for(lambda site: Prepared(chosen, {})), nodes, **grid)
-    return Federation(chosen, Fleet(memory, clock=Ticks()).holding(chosen, {}), guard or Guard(), "run", 7)
+    return Federation(chosen, Fleet(memory, clock=Ticks()).expect(chosen, {}), guard or Guard(), "run", 7)
 
 
 def play(playing: Federation, rounds: int) -> list[Outcome]:

@@ -16,7 +16,7 @@ from support.problems import blobs, offer, problem, same_bits, small_net
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from ecgr.flower.apps.federation import Federation
+from ecgr.flower.apps.server import Federation
 from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord
 
 from ecgr.flower import Guard, MemoryGrid
@@ -77,7 +77,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Mapping[int,
 
     nodes = [{"partition-id": client, "state-dir": str(tmp_path)} for client in range(3)]
     grid = MemoryGrid(app_for(lambda site: Prepared(chosen, {})), nodes, tamper=listen)
-    Federation(chosen, Fleet(grid, clock=Ticks()).holding(chosen, {}), Guard(), "run", 7).play_round(start(chosen))
+    Federation(chosen, Fleet(grid, clock=Ticks()).expect(chosen, {}), Guard(), "run", 7).play_round(start(chosen))
     return orders, replies
 
 
