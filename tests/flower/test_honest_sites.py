@@ -21,11 +21,11 @@ from support.quick import quick_where
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from ecgr.flower.apps.server import Federation
 from flwr.app import Array, Message
 
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.fleet import Fleet
+from ecgr.flower.apps.server import Federation
 from ecgr.flower.apps.site import Prepared, app_for
 from support.ticks import Ticks
 

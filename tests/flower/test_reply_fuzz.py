@@ -16,11 +16,11 @@ from support.problems import blobs, offer, problem, same_bits, small_net
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from ecgr.flower.apps.server import Federation
 from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord
 
 from ecgr.flower import Guard, MemoryGrid
 from ecgr.flower.apps.fleet import Fleet
+from ecgr.flower.apps.server import Federation
 from ecgr.flower.apps.site import Prepared, app_for
 from ecgr.flower.apps.wire import Order
 from ecgr.flower.guard import Arrival, Asked
