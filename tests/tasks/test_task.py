@@ -4,6 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch.utils.data import Dataset as TorchDataset
@@ -206,3 +207,17 @@ def test_numbers_are_dealt_out_by_how_large_they_are() -> None:
     bins = strata(values)
     assert np.bincount(bins).tolist() == [10] * 10
     assert values[bins == 3].max() < values[bins == 4].min()
+
+
+def test_a_table_of_pandas_is_taken_and_its_columns_are_named() -> None:
+    table = pd.DataFrame({"age": range(6), "flag": [True, False] * 3, "sex": list("fmfmfm"), "ill": [0, 1] * 3})
+    half = (table[["age", "flag"]], table["ill"])
+    task = Task(model=list, train=half, test=half, clients=table["sex"])
+    assert (task.train.inputs.dtype, task.train.targets.tolist()) == (np.float64, [0, 1] * 3)
+    assert task.train.groups.tolist() == list("fmfmfm")
+    with pytest.raises(DataError, match=r"^inputs: column 'sex' is (str|object); encode it as numbers"):
+        Task(model=list, train=(table[["age", "sex"]], table["ill"]), test=half)
+    with pytest.raises(DataError, match=r"^train: expected \(inputs, targets\), .* got DataFrame$"):
+        Task(model=list, train=table, test=half)
+    with pytest.raises(DataError, match=r"^train: inputs\[2, 0\] is nan"):
+        Task(model=list, train=(table[["age"]].astype("Int64").replace(2, pd.NA), table["ill"]), test=half)

@@ -30,7 +30,8 @@ class Samples:
     """Inputs with their targets, one half of a task.
 
     Attributes:
-        inputs: an array or tensor, or a dict or tuple of them, samples first; may be memory-mapped.
+        inputs: an array or tensor, or a dict or tuple of them, samples first; may be memory-mapped. A pandas
+            DataFrame of numbers becomes floats.
         targets: one row a sample: classes (N,), labels (N, L), numbers (N,) or (N, D).
         groups: (N,) names of what each sample was taken from (a site, a speaker, a patient), where that is known.
 
@@ -44,7 +45,7 @@ class Samples:
     groups: Any = None
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "inputs", map_arrays(as_array, self.inputs))
+        object.__setattr__(self, "inputs", map_arrays(_as_input, self.inputs))
         object.__setattr__(self, "targets", as_array(self.targets))
         if self.groups is not None:
             object.__setattr__(self, "groups", as_array(self.groups).astype(np.str_))
@@ -66,6 +67,21 @@ def as_array(value: Any) -> Array:
         tensor = value.detach().cpu()
         return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
     return value if isinstance(value, np.ndarray) else np.asarray(value)
+
+
+def _as_input(value: Any) -> Array:
+    if not is_frame(value):
+        return as_array(value)
+    for name, dtype in value.dtypes.items():
+        if dtype.kind not in NUMBERS:
+            raise DataError(f"inputs: column {name!r} is {dtype}; encode it as numbers, as by pandas.get_dummies")
+    floats: Array = value.to_numpy(dtype=np.float64, na_value=np.nan)
+    return floats
+
+
+def is_frame(value: Any) -> bool:
+    """Whether ``value`` is a pandas DataFrame; asked without importing pandas."""
+    return hasattr(value, "columns") and hasattr(value, "to_numpy")
 
 
 def map_arrays(function: Callable[[Any], Any], inputs: Any) -> Any:
@@ -134,7 +150,9 @@ def is_map_style(value: Any) -> bool:
     >>> is_map_style([1, 2]), is_map_style(np.zeros(2)), is_map_style(type("D", (), {"__getitem__": 0, "__len__": 0})())
     (False, False, True)
     """
-    if isinstance(value, list | tuple | Mapping | np.ndarray | str | Samples) or hasattr(value, "detach"):
+    if isinstance(value, list | tuple | Mapping | np.ndarray | str | Samples):
+        return False
+    if hasattr(value, "detach") or is_frame(value):
         return False
     return hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
