@@ -24,10 +24,10 @@ def averaged(average: State, rounds: int, model: Mapping[str, Tensor]) -> State:
     """Both running means after round ``rounds``, which led to ``model``; empty is where they begin.
 
     >>> state = {}
-    >>> for rounds in range(1, 17):
+    >>> for rounds in range(1, 18):
     ...     state = averaged(state, rounds, {"w": torch.tensor(float(rounds))})
     >>> state["counts"].tolist(), float(mean_of(state)["w"])
-    ([4, 1], 14.5)
+    ([4, 1], 15.5)
     """
     older, newer = average[COUNTS].tolist() if average else (0, 0)
     means = {OLDER: _moved(average, OLDER, older + 1, model), NEWER: _moved(average, NEWER, newer + 1, model)}
