@@ -4,11 +4,14 @@ Every algorithm and every regulator goes through here. An algorithm may correct 
 regulator sees the recorded steps afterwards.
 """
 
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from pathlib import Path
+from traceback import walk_tb
 from typing import Any
 
 import numpy as np
@@ -23,8 +26,7 @@ from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
 from ecgr.core.vectors import ParamSpec, read_buffers
-from ecgr.errors import NotFiniteWarning
-from ecgr.simulation.user_code import user_code
+from ecgr.errors import ConfigError, EcgrError, NotFiniteWarning
 from ecgr.simulation.workspace import Held, Problem, Workspace, seeded
 from ecgr.streams import stream, torch_seed
 
@@ -269,3 +271,37 @@ def batch_sizes(samples: int, batch_size: int, last_batch: str) -> list[int]:
         if last_batch == "merge":
             sizes[-1] += 1
     return sizes
+
+
+# Errors in user code
+
+
+NOT_USER_CODE = frozenset({"ecgr", "torch", "numpy", "scipy", "sklearn", *sys.stdlib_module_names}) - {"__main__"}
+
+
+@contextmanager
+def user_code(where: str) -> Iterator[None]:
+    """What user code raises in this block becomes one line; what ecgr raises stays as it is."""
+    try:
+        yield
+    except EcgrError:
+        raise
+    except Exception as error:
+        place = _place(error)
+        if place is None:
+            raise
+        reason = (str(error).splitlines() or [""])[0]
+        raise ConfigError(f"{where}: {type(error).__name__}: {reason} ({place})") from error
+
+
+def _place(error: Exception) -> str | None:
+    """The innermost line of user code that the exception passed; None if it passed none."""
+    frames = [
+        (frame, line)
+        for frame, line in walk_tb(error.__traceback__)
+        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in NOT_USER_CODE
+    ]
+    if not frames:
+        return None
+    frame, line = frames[-1]
+    return f"{Path(frame.f_code.co_filename).name}, line {line}, in {frame.f_code.co_name}"

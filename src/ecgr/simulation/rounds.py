@@ -1,7 +1,8 @@
-"""Rounds: sample clients, train them, aggregate, evaluate. A generator, one outcome a round.
+"""Rounds: sample clients, have them trained, aggregate, evaluate.
 
 All that a round needs from the past is in a `Snapshot`; all randomness comes from (seed, purpose, round, client). So a
-run that goes on from a snapshot computes the same bits as one that never stopped.
+resumed run computes the same bits as one that never stopped. A federation plays the same rounds: only who trains the
+jobs, and where the model is scored, differ.
 """
 
 import time
@@ -19,13 +20,12 @@ from ecgr.algorithms import Population, Upload
 from ecgr.component import State
 from ecgr.core.vectors import merge_buffers, read_buffers
 from ecgr.errors import DataError, Diverged, QuorumLost
-from ecgr.simulation.client import ClientJob, nonfinite
+from ecgr.simulation.client import ClientJob, nonfinite, user_code
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluate import Evaluation, evaluate
 from ecgr.simulation.kept import Kept
 from ecgr.simulation.served import averaged, mean_of
-from ecgr.simulation.user_code import user_code
 from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream
 
@@ -45,7 +45,6 @@ class StatesInMemory(dict[int, State], ClientStates):
     """States in a dict."""
 
     def updated(self, rounds: int, states: Mapping[int, State]) -> "StatesInMemory":
-        """All states after round ``rounds``, in which these are new."""
         return StatesInMemory({**self, **states})
 
 
@@ -120,25 +119,6 @@ def start(problem: Problem) -> Snapshot:
     return Snapshot(0, params, buffers, server, StatesInMemory())
 
 
-def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
-    """The state dict of the model that is handed out."""
-    params, buffers = served(problem, snapshot)
-    return {**problem.spec.named(params), **buffers}
-
-
-def served(problem: Problem, snapshot: Snapshot) -> tuple[Tensor, Mapping[str, Tensor]]:
-    """The parameters and buffers that are evaluated and handed out; clients start from ``snapshot.params``."""
-    if snapshot.average:
-        mean = mean_of(snapshot.average)
-        return mean.pop(PARAMS), mean
-    return latest(problem, snapshot), snapshot.buffers
-
-
-def latest(problem: Problem, snapshot: Snapshot) -> Tensor:
-    """The parameters that the algorithm would hand out after this round."""
-    return problem.experiment.algorithm.served(snapshot.params, snapshot.server)
-
-
 def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Generator[Outcome, None, None]:
     """The remaining rounds of the experiment, one by one."""
     while snapshot.rounds < problem.experiment.federation.rounds:
@@ -153,6 +133,50 @@ def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
     jobs = round_jobs(problem, snapshot)
     replies = _replies(jobs, engine.map(jobs))
     return finish_round(problem, snapshot, jobs, replies, partial(score, problem, engine), began)
+
+
+def round_jobs(problem: Problem, snapshot: Snapshot) -> list[ClientJob]:
+    """The work of the round after ``snapshot``, in client order."""
+    algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
+    lr, server = learning_rate(problem, snapshot.rounds), algorithm.broadcast(snapshot.server)
+    jobs = []
+    for client in participants(problem, snapshot.rounds):
+        state = snapshot.clients.get(client) or algorithm.init_client(snapshot.params)
+        jobs.append(
+            ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state)
+        )
+    return jobs
+
+
+def participants(problem: Problem, round_index: int) -> list[int]:
+    """Who takes part in a round: a random share of the clients that have data, sorted."""
+    able = [client for client, size in enumerate(problem.partition.sizes()) if size]
+    count = max(1, round(problem.experiment.federation.participation * len(able)))
+    rng = stream(problem.experiment.run.seed, "participants", round_index)
+    return sorted(rng.choice(able, size=count, replace=False).tolist())
+
+
+def learning_rate(problem: Problem, round_index: int) -> float:
+    """The local learning rate of a round, counted from 0."""
+    experiment = problem.experiment
+    return experiment.optimizer.lr * experiment.schedule.factor_at(round_index, experiment.federation.rounds)
+
+
+def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[Upload, State] | Lost]) -> Replies:
+    """Which answers are used, and why the others are not."""
+    used: list[Upload] = []
+    states: dict[int, State] = {}
+    rejected: list[tuple[int, str]] = []
+    for job, answer in zip(jobs, answers, strict=True):
+        if isinstance(answer, Lost):
+            rejected.append((job.client, f"lost: {answer.reason}"))
+        elif (reason := nonfinite(answer[0])) is not None:
+            rejected.append((job.client, reason))
+        else:
+            upload, state = answer
+            used.append(upload)
+            states |= {job.client: state} if state else {}
+    return Replies(used, states, rejected)
 
 
 def finish_round(
@@ -216,20 +240,6 @@ def aggregate(problem: Problem, snapshot: Snapshot, replies: Replies) -> Snapsho
     return after
 
 
-def learning_rate(problem: Problem, round_index: int) -> float:
-    """The local learning rate of a round, counted from 0."""
-    experiment = problem.experiment
-    return experiment.optimizer.lr * experiment.schedule.factor_at(round_index, experiment.federation.rounds)
-
-
-def participants(problem: Problem, round_index: int) -> list[int]:
-    """Who takes part in a round: a random share of the clients that have data, sorted."""
-    able = [client for client, size in enumerate(problem.partition.sizes()) if size]
-    count = max(1, round(problem.experiment.federation.participation * len(able)))
-    rng = stream(problem.experiment.run.seed, "participants", round_index)
-    return sorted(rng.choice(able, size=count, replace=False).tolist())
-
-
 def score(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
     """Evaluate the model that is handed out; a metric without a value is refused."""
     evaluation = evaluate(problem, engine, *served(problem, snapshot))
@@ -244,45 +254,31 @@ def score(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
     return evaluation
 
 
+def served(problem: Problem, snapshot: Snapshot) -> tuple[Tensor, Mapping[str, Tensor]]:
+    """The parameters and buffers that are evaluated and handed out; clients start from ``snapshot.params``."""
+    if snapshot.average:
+        mean = mean_of(snapshot.average)
+        return mean.pop(PARAMS), mean
+    return latest(problem, snapshot), snapshot.buffers
+
+
+def latest(problem: Problem, snapshot: Snapshot) -> Tensor:
+    """The parameters that the algorithm would hand out after this round."""
+    return problem.experiment.algorithm.served(snapshot.params, snapshot.server)
+
+
+def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
+    """The state dict of the model that is handed out."""
+    params, buffers = served(problem, snapshot)
+    return {**problem.spec.named(params), **buffers}
+
+
 def worst_client(problem: Problem, evaluation: Evaluation) -> float | None:
-    """The first metric of the client that fares worst; None where no client has a number of its own."""
+    """The first metric of the worst client; None if no client has a number of its own."""
     if np.isnan(evaluation.by_client).all():
         return None
     worst = np.nanmin if problem.metrics[0].larger_is_better else np.nanmax
     return float(worst(evaluation.by_client))
-
-
-def round_jobs(problem: Problem, snapshot: Snapshot) -> list[ClientJob]:
-    """The work of the round after ``snapshot``, in client order."""
-    algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
-    lr, server = learning_rate(problem, snapshot.rounds), algorithm.broadcast(snapshot.server)
-    jobs = []
-    for client in participants(problem, snapshot.rounds):
-        state = snapshot.clients.get(client) or algorithm.init_client(snapshot.params)
-        jobs.append(
-            ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state)
-        )
-    return jobs
-
-
-def _replies(jobs: Sequence[ClientJob], answers: Iterator[tuple[Upload, State] | Lost]) -> Replies:
-    """Sort the answers into those that count and those that do not."""
-    used: list[Upload] = []
-    states: dict[int, State] = {}
-    rejected: list[tuple[int, str]] = []
-    for job, answer in zip(jobs, answers, strict=True):
-        if isinstance(answer, Lost):
-            rejected.append((job.client, f"lost: {answer.reason}"))
-            continue
-        result, state = answer
-        reason = nonfinite(result)
-        if reason is not None:
-            rejected.append((job.client, reason))
-            continue
-        used.append(result)
-        if state:
-            states[job.client] = state
-    return Replies(used, states, rejected)
 
 
 def _client_row(upload: Upload, metric: str, evaluation: Evaluation) -> dict[str, Any]:
