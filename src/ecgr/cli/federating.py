@@ -33,7 +33,8 @@ Clients = Annotated[int | None, typer.Option("--clients", help="How many sites; 
 MinClients = Annotated[int, typer.Option("--min-clients", help="Below so many usable replies a round is void.")]
 Deadline = Annotated[float, typer.Option("--deadline", help="Seconds after which a reply is missing.")]
 NormFactor = Annotated[
-    float, typer.Option("--norm-factor", help="Updates so many times longer than the others lead to expect are outliers.")
+    float,
+    typer.Option("--norm-factor", help="Updates so many times longer than the others lead to expect are outliers."),
 ]
 Outliers = Annotated[str, typer.Option("--outliers", help="What happens to outliers: reject or clip.")]
 
