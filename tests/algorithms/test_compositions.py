@@ -5,7 +5,6 @@ MEAN = -0.3459609; every vector is (a, -a), so that one number says everything, 
 """
 
 import re
-from collections.abc import Mapping
 from math import sqrt
 from pathlib import Path
 from typing import Any
@@ -217,32 +216,6 @@ def test_there_is_a_case_by_hand_for_every_algorithm_and_every_rule() -> None:
     known = {"momentum": "fedavgm", "adam": "fedadam", "yogi": "fedyogi", "exp": "extrapolation"}
     for entry in [*ALGORITHMS, *SERVER_RULES]:
         assert any(name.startswith(f"test_{known.get(entry, entry)}_") for name in names), entry
-
-
-# The neutral value of every rule is averaging, to the bit
-
-NEUTRAL_RULES: Mapping[str, Mapping[str, Any]] = {
-    "average": {},
-    "momentum": {"momentum": 0.0},
-    "lookahead": {"momentum": 0.0},
-    "exp": {"epsilon": 1e30, "average": False},
-}
-"""Adam, Yogi and NUR have none: each changes the length by what it is."""
-
-
-@pytest.mark.parametrize("name", sorted(NEUTRAL_RULES))
-def test_the_neutral_value_of_a_rule_is_averaging_to_the_bit(name: str) -> None:
-    rule, plain = SERVER_RULES[name](**NEUTRAL_RULES[name]), Average()
-    generator = torch.Generator().manual_seed(3)
-    start = torch.randn(50, generator=generator)
-    one, other, state = start, start, rule.init(start)
-    for _ in range(3):
-        parts = [torch.randn(50, generator=generator) for _ in range(2)]
-        combined = Combined((parts[0] + parts[1]) / 2, parts, [0.5, 0.5])
-        one, _ = plain.step(one, combined, {}, 0.1)
-        other, state = rule.step(other, combined, state, 0.1)
-        assert same_bits(one, other)
-        assert same_bits(one, rule.served(other, state))
 
 
 def test_normalised_momentum_is_momentum_with_a_shorter_step() -> None:

@@ -161,17 +161,3 @@ def test_aggregation_weighs_by_examples_and_not_by_order_of_magnitude(name: str)
         for uploads in ([upload(0, 10**9, 0.5)], [upload(0, 10**9, 0.5), upload(1, 1, -3.0)])
     )
     assert torch.allclose(alone, both, rtol=0, atol=1e-6)
-
-
-@every
-def test_a_round_is_a_pure_function_of_its_snapshot(name: str) -> None:
-    problem = task(name)
-    snapshot = start(problem)
-    engine = SerialEngine(problem)
-    one, other = play_round(problem, engine, snapshot), play_round(problem, engine, snapshot)
-    fresh = play_round(problem, SerialEngine(problem), snapshot)
-    for outcome in (other, fresh):
-        assert same_bits(one.snapshot.params, outcome.snapshot.params)
-        assert {k: v for k, v in one.row.items() if k not in {"seconds", "clients"}} == {
-            k: v for k, v in outcome.row.items() if k not in {"seconds", "clients"}
-        }

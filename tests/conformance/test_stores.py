@@ -78,20 +78,6 @@ def test_a_large_set_stays_within_its_tolerance(name: str) -> None:
 
 
 @every
-def test_appending_copies(name: str) -> None:
-    """The recorder reuses one buffer for all displacements."""
-    rows = torch.tensor([[1.0, 2.0], [9.0, 9.0]])
-    store = empty(name, rows)
-    buffer = torch.empty(2)
-    for row in rows:
-        store.append(buffer.copy_(row))
-    buffer.zero_()
-    assert len(store) == 2
-    assert store.gram().diagonal().tolist() == pytest.approx([5.0, 162.0], rel=1e-2)
-    assert store.combine(torch.tensor([1.0, 0.0])).tolist() == pytest.approx([1.0, 2.0], rel=1e-2)
-
-
-@every
 def test_asking_changes_nothing_and_growth_goes_on_afterwards(name: str) -> None:
     rows = random_rows(40, 5)
     store = empty(name, rows)

@@ -17,13 +17,11 @@ from ecgr.cli.listing import TABLES
 from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
 from ecgr.config.registry import SECTIONS, RunSettings, parameters_of
 from ecgr.core.stores import STORES
-from ecgr.errors import ConfigError
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.data.dataset import Labels
 from ecgr.tasks.metrics import METRICS
-from ecgr.tasks.partition import PARTITIONERS, Partition, partition_samples, top_up
+from ecgr.tasks.partition import PARTITIONERS, Partition, partition_samples
 from ecgr.tasks.samples import Samples
-from support.quick import examples
 
 # Entries that cannot be made without parameters get theirs here; an entry that is missing fails and says so.
 NEEDED: Mapping[str, Mapping[str, Any]] = {}
@@ -116,7 +114,7 @@ def test_digits_are_normalised_by_their_own_mean_and_deviation() -> None:
     assert float(scaled.std()) == pytest.approx(data.std[0], abs=2e-3)
 
 
-# Partitioners
+# Partitioners: what each promises is in tests/tasks/test_partitioners.py
 
 every_partitioner = pytest.mark.parametrize("name", sorted(PARTITIONERS))
 
@@ -133,86 +131,11 @@ def dealt_by(name: str, labels: Labels, clients: int, rng: np.random.Generator) 
 
 
 @every_partitioner
-@examples(40)
-@given(samples=st.integers(2, 300), classes=st.integers(1, 12), clients=st.integers(1, 20), seed=st.integers(0, 99))
-def test_every_sample_goes_to_at_most_one_client(
-    name: str, samples: int, classes: int, clients: int, seed: int
-) -> None:
-    labels = labels_of(samples, classes, seed)
-    clients = min(clients, samples // 2)  # two shards each is the most that any default asks for
-    parts = dealt_by(name, labels, clients, np.random.default_rng(seed))
-    dealt = np.concatenate(list(parts))
-    assert len(parts) == clients
-    assert len(np.unique(dealt)) == len(dealt) <= samples
-    assert dealt.dtype == np.int64
-    assert ((dealt >= 0) & (dealt < samples)).all()
-    assert all((np.diff(part) > 0).all() for part in parts)
-    assert parts.histogram(labels, classes).sum() == len(dealt)
-
-
-@every_partitioner
-def test_the_same_generator_deals_the_same_hands_and_another_does_not(name: str) -> None:
-    labels = labels_of(200, 10, 0)
-    before = labels.copy()
-    one, two, other = (dealt_by(name, labels, 5, np.random.default_rng(seed)) for seed in (3, 3, 4))
-    assert all(np.array_equal(a, b) for a, b in zip(one, two, strict=True))
-    assert any(not np.array_equal(a, b) for a, b in zip(one, other, strict=True))
-    assert np.array_equal(labels, before)
-
-
-@every_partitioner
 def test_partitioning_does_not_touch_the_global_generators(name: str) -> None:
     state = np.random.get_state(legacy=False)  # noqa: NPY002 - that nobody uses it is the point
     dealt_by(name, labels_of(100, 5, 0), 4, np.random.default_rng(0))
     after = np.random.get_state(legacy=False)  # noqa: NPY002
     assert repr(state) == repr(after)
-
-
-@pytest.mark.parametrize("alpha", [1e-6, 0.01, 1.0, 1e4])
-@pytest.mark.parametrize("remainder", ["deal", "drop"])
-def test_dirichlet_deals_all_samples_or_drops_less_than_one_a_client_and_class(alpha: float, remainder: str) -> None:
-    labels = labels_of(500, 10, 1)
-    parts = PARTITIONERS["dirichlet"](alpha=alpha, remainder=remainder)(labels, 7, np.random.default_rng(0))
-    dealt = sum(parts.sizes())
-    if remainder == "deal":
-        assert dealt == 500
-    else:
-        assert 500 - 7 * 10 < dealt <= 500
-
-
-def test_dirichlet_with_a_large_alpha_is_even_and_with_a_small_one_is_not() -> None:
-    labels = np.repeat(np.arange(10), 100)
-    even = PARTITIONERS["dirichlet"](alpha=1e5)(labels, 5, np.random.default_rng(0)).histogram(labels, 10)
-    odd = PARTITIONERS["dirichlet"](alpha=0.01)(labels, 5, np.random.default_rng(0)).histogram(labels, 10)
-    assert (abs(even - 20) <= 2).all()
-    assert (odd.max(axis=0) >= 95).sum() >= 7
-
-
-def test_iid_shares_differ_by_one_at_most() -> None:
-    sizes = PARTITIONERS["iid"]()(labels_of(103, 3, 0), 10, np.random.default_rng(0)).sizes()
-    assert sum(sizes) == 103
-    assert max(sizes) - min(sizes) <= 1
-
-
-@every_partitioner
-@examples(40)
-@given(clients=st.integers(1, 12), minimum=st.integers(0, 16), seed=st.integers(0, 50))
-def test_after_the_top_up_nobody_has_too_little_and_nothing_is_lost(
-    name: str, clients: int, minimum: int, seed: int
-) -> None:
-    labels = labels_of(200, 10, seed)
-    parts = dealt_by(name, labels, clients, np.random.default_rng(seed))
-    before = set(np.concatenate(list(parts)).tolist())
-    topped = top_up(parts, minimum, np.random.default_rng(seed))
-    assert min(topped.sizes()) >= minimum
-    assert set(np.concatenate(list(topped)).tolist()) == before
-    assert sum(topped.sizes()) == len(before)
-
-
-def test_a_top_up_that_cannot_be_is_refused_with_the_numbers() -> None:
-    parts = PARTITIONERS["iid"]()(labels_of(10, 2, 0), 4, np.random.default_rng(0))
-    with pytest.raises(ConfigError, match=r"4 clients with at least 3 samples each need 12 samples, there are 10"):
-        top_up(parts, 3, np.random.default_rng(0))
 
 
 # Optimisers
