@@ -1,9 +1,19 @@
-"""The commit of a checkout, however git keeps it."""
+"""A run's identity, and the commit of a checkout, however git keeps it."""
 
+from functools import partial
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
 
 import ecgr
-from ecgr.runs.identity import commit
+from ecgr.errors import ConfigError
+from ecgr.runs.identity import Identify, commit
+from ecgr.runs.manifest import identity_key
+from ecgr.runs.runner import make_run
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 
@@ -25,3 +35,84 @@ def test_a_record_says_which_commit_made_it(tmp_path: Path) -> None:
     few = {"federation.rounds": 1, "partition.clients": 2, "data.table": True, "model.name": "mlp"}
     record = ecgr.run("quickstart", tmp_path / "run", settings=few)
     assert record.manifest["commit"] == commit()
+
+
+class Net(nn.Module):
+    """A model of one's own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(2, 2)
+
+
+def task(**changes: Any) -> ecgr.Task:
+    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    samples = (x, (x[:, 0] > 0).astype(np.int64))
+    return ecgr.Task(**{"model": Net, "train": samples, "test": samples, "clients": 2, **changes})
+
+
+def key(source: Any, **settings: Any) -> str:
+    return identity_key(Identify()(ecgr.load(source, settings)))
+
+
+def doubled(targets: Any, predictions: Any) -> float:
+    return float(np.mean(targets == predictions)) * 2
+
+
+def weighted(outputs: torch.Tensor, targets: torch.Tensor, weight: float = 1.0) -> torch.Tensor:
+    return weight * nn.functional.cross_entropy(outputs, targets)
+
+
+def test_whatever_decides_a_number_is_in_the_identity_and_nothing_else() -> None:
+    torch.manual_seed(0)
+    net, other = Net(), Net()
+    tasks = [
+        task(),
+        task(model=net),
+        task(model=other),
+        task(model=partial(nn.Linear, 2, 2)),
+        task(model=partial(nn.Linear, 2, 2, bias=False)),
+        task(loss=weighted),
+        task(loss=partial(weighted, weight=2.0)),
+        task(loss=partial(weighted, weight=3.0)),
+        task(metrics=[doubled]),
+        task(metrics={"a": partial(doubled, targets=0), "b": doubled}),
+        task(metrics={"a": partial(doubled, targets=1), "b": doubled}),
+    ]
+    keys = [key(each) for each in tasks]
+    assert len(set(keys)) == len(keys)
+    assert keys == [key(each) for each in tasks]
+    assert key(task()) == key(task(), **{"run.seed": 3, "run.name": "another"})
+    assert key(task()) != key(task(), **{"optimizer.lr": 0.7})
+
+
+def test_user_code_behind_a_name_of_a_table_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ecgr.MODELS, "own", Net)
+    code = Identify()(ecgr.load(task(model="own")))["code"]
+    assert "test_run_identity.Net.__init__" in code["model"]
+
+
+def test_a_partition_s_file_counts_by_its_content(tmp_path: Path) -> None:
+    file, copy = tmp_path / "clients.csv", tmp_path / "copy.csv"
+    file.write_text("0,1\n")
+    copy.write_text("0,1\n")
+    first = key("quickstart", **{"partition.file": str(file)})
+    assert key("quickstart", **{"partition.file": str(copy)}) == first
+    file.write_text("1,0\n")
+    assert key("quickstart", **{"partition.file": str(file)}) != first
+
+
+def test_data_that_are_not_here_do_not_stop_a_plan(tmp_path: Path) -> None:
+    """They may be where the runs are made; where nothing is known of them, their place stands for them."""
+    settings = {"data.name": "csv", "data.target": "y"}
+    identity = Identify()(ecgr.load("quickstart", {**settings, "data.root": str(tmp_path / "no.csv")}))
+    assert identity["data"] == {}
+    assert identity_key(identity) != key("quickstart", **settings, **{"data.root": str(tmp_path / "other.csv")})
+
+
+def test_a_run_that_was_planned_on_other_data_is_not_made(tmp_path: Path) -> None:
+    experiment = ecgr.load(task(), {"federation.batch_size": 8, "partition.min_batches": 0})
+    identity = {**Identify()(experiment), "data": {"task": "0"}}
+    with pytest.raises(ConfigError, match="data changed since the runs were planned; give the command again"):
+        make_run(experiment, tmp_path / "run", identity=identity)
+    assert not (tmp_path / "run").exists()

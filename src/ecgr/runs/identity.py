@@ -25,6 +25,7 @@ from ecgr.tasks.task import Task, TaskIdentity
 if TYPE_CHECKING:
     from ecgr.simulation.workspace import Problem
     from ecgr.tasks.data.dataset import Provenance
+
 CHECKOUT = Path(__file__).parents[3]
 PARTITION = "partition"
 """What the hash of ``partition.file`` is called among those of the data."""
@@ -34,16 +35,13 @@ class Identify:
     """Identities of experiments; each data set is read once, and each part's code is followed once."""
 
     def __init__(self) -> None:
-        self._data: dict[Any, Mapping[str, str]] = {}
+        self._data: list[tuple[Any, Mapping[str, str]]] = []
         self._code: dict[int, tuple[Any, Code]] = {}
 
     def __call__(self, experiment: Experiment, files: Mapping[str, str] | None = None) -> Identity:
         """The identity of an experiment; ``files`` are the hashes of its data, if they are known already."""
         codes = {name: self._code_of(part) for name, part in user_parts(experiment)}
-        sections: dict[str, dict[str, str]] = {}
-        for name, found in codes.items():
-            sections.setdefault(name.partition(" ")[0], {}).update(found.pieces)
-        code = {name: pieces for name, pieces in sections.items() if pieces}
+        code = {name: found.pieces for name, found in codes.items() if found.pieces}
         versions = {"ecgr": __version__, **{name: version(name) for name in ("torch", "numpy")}}
         versions |= {name: text for found in codes.values() for name, text in found.packages.items()}
         if code:  # byte code is that of one Python
@@ -62,25 +60,29 @@ class Identify:
         """The hashes of a data set's files; none where it cannot be read here."""
         if isinstance(source, Task | TaskIdentity):
             return {"task": (source.identity if isinstance(source, Task) else source).sha256}
-        if source not in self._data:
+        known = next((files for other, files in self._data if other == source), None)
+        if known is None:
             try:
-                self._data[source] = source.load().files
+                known = source.load().files
             except EcgrError:  # other machines may have it; where none has, each run says why
-                self._data[source] = {}
-        return self._data[source]
+                known = {}
+            self._data.append((source, known))
+        return known
 
 
 def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     """What an experiment is made of that may be user code, by the section that it stands for."""
     model, source = experiment.model, experiment.source
     yield "model", model.make if isinstance(model, UserModel) else MODELS[model.name]
+    loss = experiment.loss
     if isinstance(source, Task):
-        yield "loss", unwrap(experiment.loss or source.loss)
+        loss = source.loss if loss is None else loss
         for name, metric in source.metrics.items():
-            yield f"metrics {name}", unwrap(metric)
+            yield f"metric {name}", unwrap(metric)
     elif not isinstance(source, TaskIdentity):
         yield "data", source
-        yield "loss", unwrap(experiment.loss)
+    if loss is not None:
+        yield "loss", unwrap(loss)
     for name in ("partitioner", "correction", "server", "regulator", "optimizer", "schedule"):
         yield name, unwrap(getattr(experiment, name))
 

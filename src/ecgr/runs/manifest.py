@@ -6,7 +6,7 @@ What is not identical is never reused, never gone on with, and never paired; the
 import json
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ Identity = Mapping[str, Any]
 LABELS = (("run", "seed"), ("run", "name"))
 PLACES = (("data", "root"), ("partition", "file"))
 """Where data lie; what they are is known by their hashes."""
-TASK = ("data", "model", "loss", "metrics")
+TASK = ("data", "model", "loss", "metric")
 """Parts of the code that are the task's, the same for every method."""
 
 
@@ -45,7 +45,7 @@ def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") 
     return lines
 
 
-def changed_facts(old: Mapping[str, Any], new: Mapping[str, Any], parts: Iterable[str] | None = None) -> list[str]:
+def changed_facts(old: Mapping[str, Any], new: Mapping[str, Any], parts: Container[str] | None = None) -> list[str]:
     """What differs between two runs beside their settings, in words; of the code that of some ``parts`` alone.
 
     >>> old = {"data": {"a.csv": "1"}, "code": {"model": {"m.Net": "2"}}, "versions": {"torch": "2.9"}}
@@ -63,7 +63,9 @@ def changed_facts(old: Mapping[str, Any], new: Mapping[str, Any], parts: Iterabl
     if both:
         facts.append(f"versions ({'; '.join(f'{name} {versions[0][name]}, {versions[1][name]}' for name in both)})")
     if "python" not in both:  # otherwise all byte code is another
-        for part in sorted({*code[0], *code[1]} if parts is None else parts):
+        for part in sorted({*code[0], *code[1]}):
+            if parts is not None and part.partition(" ")[0] not in parts:
+                continue
             facts += _changed_code(part, _changed(*(own.get(part, {}) for own in code)))
     return facts
 
