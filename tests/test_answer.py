@@ -73,6 +73,21 @@ def test_the_page_is_written_where_it_is_asked_for(runs: Path, tmp_path: Path) -
     assert not (runs / "comparison.json").exists()
 
 
+def test_two_comparisons_are_a_setting_each_however_they_were_tuned(tmp_path: Path) -> None:
+    for name, lr in (("one", 0.1), ("two", 0.2)):
+        methods = []
+        for method, own in (("fedavg", 0.05), ("scaffold", lr)):
+            place = tmp_path / name / "runs" / method
+            write_run(place, algorithm=method, regulator="none", config={"optimizer": {"lr": own}})
+            methods.append({"name": method, "runs": [f"runs/{method}"]})
+        (tmp_path / name / "plan.json").write_text(json.dumps({"baseline": "fedavg", "methods": methods}))
+    answer = ecgr.compare([tmp_path / "one", tmp_path / "two"])
+    assert [(Path(pair.setting).name, pair.method, pair.seeds) for pair in answer.pairs] == [
+        ("one", "scaffold", (0,)),
+        ("two", "scaffold", (0,)),
+    ]
+
+
 def test_each_record_is_parsed_once(runs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[Path] = []
     original = Path.read_bytes
@@ -187,8 +202,8 @@ def test_a_baseline_that_diverges_is_one_line_with_the_reason(tmp_path: Path) ->
                 "quickstart", methods=["fedavg", "fedavg+ecgr"], seeds=2, settings=settings, engine="serial", out=out
             )
         line = (
-            r"compare: the baseline diverged with seed 0 at optimizer\.lr = 1e\+30, .*--set optimizer\.lr=1e\+29,"
-            r" .*--tune optimizer\.lr=1e\+28,\S+ \(fedavg-none-\S+: round 1: none of 2 client updates .*"
+            r"compare: the baseline diverged with seed 0 at optimizer\.lr = 1e\+30, .*set optimizer\.lr=1e\+29,"
+            r" .*tune it \(optimizer\.lr=1e\+28,\S+ \(fedavg-none-\S+: round 1: none of 2 client updates .*"
         )
         assert re.fullmatch(line, str(caught.value))
         began.append([(path.parent.name, path.stat().st_mtime_ns) for path in out.rglob("run.json")])

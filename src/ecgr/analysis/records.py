@@ -81,19 +81,19 @@ def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
     return records
 
 
-def read_runs(records: Iterable[RunRecord], methods: Sequence[str] | None = None) -> list[Run]:
+def read_runs(records: Iterable[RunRecord], methods: Sequence[str] | None = None, setting: str = "") -> list[Run]:
     """Each directory once, under the method and the setting that it is compared as.
 
-    A plan gives the ``methods``, in the order of the records, and all its runs are of one setting. Without a plan a run
-    goes by its record's method, and what else differs between runs is their setting.
+    A plan gives the ``methods``, in the order of the records, and all its runs are of one ``setting``. Without a plan a
+    run goes by its record's method, and what else differs between runs is their setting.
     """
     unique = {record.directory.resolve(): record for record in records}.values()
     if not unique:
         raise DataError("nothing to report: no run was given")
-    settings = settings_of(unique) if methods is None else [""] * len(unique)
+    settings = settings_of(unique) if methods is None else [setting] * len(unique)
     names = [_method(record) for record in unique] if methods is None else methods
-    for setting in dict.fromkeys(settings):
-        alike = [each for each in zip(unique, names, settings, strict=True) if each[2] == setting]
+    for one in dict.fromkeys(settings):
+        alike = [each for each in zip(unique, names, settings, strict=True) if each[2] == one]
         refuse_mixed([record for record, _, _ in alike], [name for _, name, _ in alike])
     return [_run(*each) for each in zip(unique, names, settings, strict=True)]
 

@@ -26,7 +26,8 @@ def analyse(source: Any, baseline: str | None = None) -> Answer:
     """The answer that a directory, records, or a ``summaries.json`` gives; refused where nothing can be compared."""
     if isinstance(source, (str, Path)) and Path(source).is_file():
         summaries = read_summaries(Path(source))
-        _refuse_unknown(baseline, summaries)
+        if baseline is not None:
+            _refuse_unknown(baseline, summaries)
         found = compare(summaries, baseline)
     else:
         found = analyse_runs(source, baseline)
@@ -41,37 +42,40 @@ def analyse(source: Any, baseline: str | None = None) -> Answer:
 def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
     """The comparison of those among some runs that ended; a diverged one has no number at its end.
 
-    A comparison's directory is read by its plan. Of runs from several places, the method's name is all that is known.
+    A comparison's directory is read by its plan; where there are several, each is a setting of its own. Runs without a
+    plan go by their records alone.
     """
     places = [source] if isinstance(source, (str, Path, RunRecord)) else list(source)
-    plans = [None if isinstance(place, RunRecord) else planned_records(Path(place)) for place in places]
-    first = plans[0] if plans else None
-    runs: Sequence[Run]
-    if len(plans) == 1 and first is not None:
-        runs = read_runs([record for _, record in first[1]], [method for method, _ in first[1]])
-    else:
-        runs = read_runs([record for each in zip(places, plans, strict=True) for record in _records(*each)])
+    runs: list[Run] = []
+    loose: list[RunRecord] = []
+    for place in places:
+        plan = None if isinstance(place, RunRecord) else planned_records(Path(place))
+        if plan is None:
+            loose += [place] if isinstance(place, RunRecord) else _unplanned(Path(place))
+            continue
+        planned, named = plan
+        baseline = baseline or planned
+        methods, records = [method for method, _ in named], [record for _, record in named]
+        runs += read_runs(records, methods, setting=str(place) if len(places) > 1 else "")
+    runs += read_runs(loose) if loose or not runs else []
     summaries = [run.summary for run in runs]
-    _refuse_unknown(baseline, summaries)
-    found = compare(_ended(runs), baseline or (first[0] if first is not None else default_baseline(summaries)))
+    if baseline is not None:
+        _refuse_unknown(baseline, summaries)
+    found = compare(
+        [run.summary for run in runs if run.state in ("finished", "diverged")], baseline or default_baseline(summaries)
+    )
     return Comparison(found.baseline, found.pairs, found.summaries, runs)
 
 
-def _records(place: Any, plan: tuple[str, list[tuple[str, RunRecord]]] | None) -> list[RunRecord]:
-    if isinstance(place, RunRecord):
-        return [place]
-    if plan is not None:
-        return [record for _, record in plan[1]]
-    if (Path(place) / "design.json").is_file():
-        raise DataError(f"{place}: a comparison of an earlier version; give its command again, which keeps its runs")
-    return find_runs([place])
+def _unplanned(directory: Path) -> list[RunRecord]:
+    if (directory / "design.json").is_file():
+        raise DataError(
+            f"{directory}: a comparison of an earlier version; give its command again, which keeps its runs"
+        )
+    return find_runs([directory])
 
 
-def _refuse_unknown(baseline: str | None, runs: Sequence[RunSummary]) -> None:
+def _refuse_unknown(baseline: str, runs: Sequence[RunSummary]) -> None:
     methods = dict.fromkeys(run.method for run in runs)
-    if baseline is not None and baseline not in methods:
+    if baseline not in methods:
         raise ConfigError(f"baseline: no run of {baseline}; the methods are {', '.join(methods)}")
-
-
-def _ended(runs: Sequence[Run]) -> list[RunSummary]:
-    return [run.summary for run in runs if run.state in ("finished", "diverged")]

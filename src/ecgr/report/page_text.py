@@ -6,8 +6,8 @@ never compared: they measure what else a machine was doing.
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from statistics import median
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from statistics import fmean, median
 from typing import Any
 
 from ecgr.analysis.records import Group, MethodRuns, Run, flat, varying_keys
@@ -47,8 +47,13 @@ def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
         "others": other_readings(comparison),
         "curves": any(run.rounds for run in runs),
         "groups": [
-            {"label": group.setting or "All methods", "metric": _metric_ends(group), "loss": _loss_ends(group)}
+            {
+                "label": group.setting or "All methods",
+                "metric": _plot_text(group, metric.name, lambda run: run.summary.values[-1], metric.level),
+                "loss": _plot_text(group, "loss", lambda run: run.rounds[-1].get("loss"), "{:.3f}".format),
+            }
             for group in groups
+            for metric in [group.methods[0].runs[0].summary.metric]
         ],
         "cost": cost_table(groups),
         "differing": varying_settings(runs),
@@ -107,30 +112,19 @@ def _endings(own: MethodRuns) -> Iterable[str]:
     spread = f" ({quantity.number(min(ends))} to {quantity.number(max(ends))})" if len(ends) > 1 else ""
     verb = "ended" if runs[0].state == "finished" else "stands"
     yield (
-        f"{own.label}: {verb} at {quantity.level(sum(ends) / len(ends))}{spread},"
+        f"{own.label}: {verb} at {quantity.level(fmean(ends))}{spread},"
         f" {METRICS[PRIMARY].describe(quantity, rounds)},"
         f" after {count(rounds, 'round')}, {seeds}."
     )
 
 
-def _metric_ends(group: Group) -> str:
+def _plot_text(group: Group, what: str, last: Callable[[Run], float | None], shown: Callable[[float], str]) -> str:
     """An alternative text for a plot: where each method's curve ends."""
-    quantity = group.methods[0].runs[0].summary.metric
-    ends = {
-        own.method: [v for run in own.counted if run.rounds for v in run.summary.values[-1:] if v is not None]
-        for own in group.methods
-    }
-    ended = [f"{name} ends at {quantity.level(sum(values) / len(values))}" for name, values in ends.items() if values]
-    return f"{quantity.name} over rounds, {group.setting}: {', '.join(ended) or 'no round yet'}"
-
-
-def _loss_ends(group: Group) -> str:
-    ends = {
-        own.method: [v for run in own.counted if run.rounds for v in [run.rounds[-1].get("loss")] if v is not None]
-        for own in group.methods
-    }
-    ended = [f"{name} ends at {sum(values) / len(values):.3f}" for name, values in ends.items() if values]
-    return f"loss over rounds, {group.setting}: {', '.join(ended) or 'no round yet'}"
+    ended = []
+    for own in group.methods:
+        values = [value for run in own.counted if run.rounds and (value := last(run)) is not None]
+        ended += [f"{own.method} ends at {shown(fmean(values))}"] if values else []
+    return f"{what} over rounds, {group.setting}: {', '.join(ended) or 'no round yet'}"
 
 
 def _facts(runs: Sequence[Run]) -> list[str]:
@@ -287,7 +281,7 @@ def cost_table(groups: Sequence[Group]) -> Table | None:
     )
 
 
-def time_share(own: MethodRuns) -> float | None:
+def _time_share(own: MethodRuns) -> float | None:
     """Recording and regulating as a share of what clients took, over the rows that say both."""
     rows = [
         row for row in _client_rows(own) if _is_number(row.get("regulation_seconds")) and _is_number(row.get("seconds"))
@@ -297,9 +291,10 @@ def time_share(own: MethodRuns) -> float | None:
 
 
 def _cost_row(own: MethodRuns) -> list[Cell]:
-    up, down = (_numbers(_rounds(own), key) for key in ("bytes_up", "bytes_down"))
+    rounds = [row for run in own.counted for row in run.rounds]
+    up, down = (_numbers(rounds, key) for key in ("bytes_up", "bytes_down"))
     memory = _numbers(_client_rows(own), "steps_memory")
-    share = time_share(own)
+    share = _time_share(own)
     values = (
         median(up) if up else None,
         median(down) if down else None,
@@ -313,12 +308,8 @@ def _cost_row(own: MethodRuns) -> list[Cell]:
     ]
 
 
-def _rounds(own: MethodRuns) -> Iterable[dict[str, Any]]:
-    return (row for run in own.counted for row in run.rounds)
-
-
 def _client_rows(own: MethodRuns) -> list[dict[str, Any]]:
-    return [client for row in _rounds(own) for client in row.get("clients", [])]
+    return [client for run in own.counted for row in run.rounds for client in row.get("clients", [])]
 
 
 def _numbers(rows: Iterable[dict[str, Any]], key: str) -> list[float]:
