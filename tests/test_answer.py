@@ -227,7 +227,7 @@ def test_what_is_wrong_with_the_problem_itself_is_one_line_and_not_about_runs(tm
 
 def test_a_place_that_cannot_be_written_to_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    for place, line in ((tmp_path / "file" / "in", "is a file; give a directory"), (Path("/proc/x"), "cannot use")):
+    for place, line in ((tmp_path / "file" / "in", "expected a directory, got the file"), (Path("/proc/x"), "cannot ")):
         with pytest.raises((ConfigError, EnvironmentFault), match=rf"^[^\n]*{line}[^\n]*$"):
             ecgr.compare("quickstart", seeds=1, engine="serial", out=place)
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
