@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 import torch
 
+import ecgr.algorithms
 from ecgr.algorithms import ALGORITHMS, Algorithm, Plan, Population, Trace, Upload, compose
 from ecgr.component import State
 from ecgr.core.regulators import REGULATORS
@@ -161,3 +162,8 @@ def test_aggregation_weighs_by_examples_and_not_by_order_of_magnitude(name: str)
         for uploads in ([upload(0, 10**9, 0.5)], [upload(0, 10**9, 0.5), upload(1, 1, -3.0)])
     )
     assert torch.allclose(alone, both, rtol=0, atol=1e-6)
+
+
+def test_the_old_name_of_an_upload_still_works_and_says_so() -> None:
+    with pytest.warns(DeprecationWarning, match="now called Upload"):
+        assert ecgr.algorithms.Contribution is Upload

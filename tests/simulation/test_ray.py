@@ -12,7 +12,7 @@ import torch
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost, Rest
 from support.commands import ecgr_process
-from support.jobs import Dies, Fails, Log, Square, open_workspace
+from support.jobs import Dies, Fails, Holding, Log, Square, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
@@ -67,6 +67,14 @@ def test_what_a_job_raises_is_raised_here_and_the_pool_goes_on(pool: RayPool[dic
     with pytest.raises(ArithmeticError, match="seven"):
         answers_of(pool, [Square(1), Fails("seven")])
     assert answers_of(pool, [Square(5)]) == [25]
+
+
+def test_what_all_jobs_of_a_call_hold_goes_to_each_actor_once(pool: RayPool[dict[str, int]]) -> None:
+    for shared in (torch.arange(4.0), torch.ones(4)):
+        jobs = [Holding(i, shared, torch.full((2,), float(i))) for i in range(8)]
+        answers: list[Any] = list(pool.map(jobs))
+        assert [total for _, _, total in answers] == [float(shared.sum()) + 2 * i for i in range(8)]
+        assert len({(pid, place) for pid, place, _ in answers}) == len({pid for pid, _, _ in answers})
 
 
 def node(alive: bool = True, **resources: float) -> dict[str, Any]:

@@ -17,15 +17,15 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim import Optimizer
 
-from ecgr.algorithms import Algorithm, Plan, Trace, Upload
+from ecgr.algorithms import Plan, Trace, Upload
 from ecgr.component import State
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
-from ecgr.core.vectors import ParamSpec, read_buffers
+from ecgr.core.vectors import read_buffers
 from ecgr.errors import ConfigError, EcgrError, NotFiniteWarning
 from ecgr.simulation.workspace import Held, Problem, Workspace, seeded
 from ecgr.streams import stream, torch_seed
@@ -89,7 +89,7 @@ def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> 
     start = job.params.to(workspace.device)
     loss_of = client_loss(job, workspace)
     optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
-    hook_corrections(optimizer, experiment.algorithm, workspace.spec, model, start, server, state, job.lr)
+    hook_corrections(optimizer, workspace, start, job.lr, server, state)
     recorder: Recorder | None = None
     if not isinstance(experiment.regulator, Plain):
         recorder = Recorder(  # its hooks come after the corrections'
@@ -185,23 +185,17 @@ def _has_finite_sum(values: NDArray[np.floating[Any]]) -> bool:
 
 
 def hook_corrections(
-    optimizer: Optimizer,
-    algorithm: Algorithm,
-    spec: ParamSpec,
-    model: nn.Module,
-    anchor: Tensor,
-    server: State,
-    client: State,
-    lr: float,
+    optimizer: Optimizer, workspace: Workspace, anchor: Tensor, lr: float, server: State, client: State
 ) -> None:
     """Have every step of ``optimizer`` corrected: its gradient before, the parameters after it.
 
     What an algorithm does not correct costs nothing.
     """
+    algorithm, spec = workspace.experiment.algorithm, workspace.spec
     turns = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
     adds = algorithm.gradient_term(anchor, anchor, server, client) is not None
     term = algorithm.step_term(server, client)
-    tensors = spec.tensors(model)
+    tensors = spec.tensors(workspace.model)
 
     def gradients(flat: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
         """The gradients that there are, each with its part of a flat vector."""
