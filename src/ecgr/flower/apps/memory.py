@@ -54,26 +54,21 @@ class MemoryGrid(Grid):
         app(self, context)
 
     def set_run(self, run: Run) -> None:
-        """Flower's description of the run."""
         self._run = run
 
     @property
     def run(self) -> Run:
-        """Flower's description of the run."""
         return self._run
 
     def create_message(
         self, content: RecordDict, message_type: str, dst_node_id: int, group_id: str, ttl: float | None = None
     ) -> Message:
-        """A message, the old way."""
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        """The nodes that are there."""
         return list(self.online)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        """The nodes that are there, with their keys."""
         indices = {node: self._indices[node] for node in self.online}
         return [NodeInfo(node_id=n, public_key=self._keys[i] if self._keys else b"") for n, i in indices.items()]
 

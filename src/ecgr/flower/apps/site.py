@@ -44,8 +44,6 @@ GENERATIONS = 4
 log = logging.getLogger("ecgr.flower")
 
 Handler = Callable[[Message, Context], Message]
-
-
 Given = Experiment | str | Path | Callable[[], Experiment]
 """An experiment, a preset's name, a TOML file, or a function that makes one when it is needed."""
 
@@ -61,7 +59,7 @@ def client_app(experiment: Given, *, device: str = "cpu", local_data: bool = Fal
     >>> app = client_app("quickstart")
     """
     chosen = functools.cache(lambda: made(experiment))
-    return app_for(functools.partial(own_samples if local_data else dealt_samples, chosen, device))
+    return app_for(functools.partial(own_samples if local_data else shared_samples, chosen, device))
 
 
 def made(experiment: Given) -> Experiment:
@@ -73,16 +71,18 @@ def made(experiment: Given) -> Experiment:
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """What a node's config says: the client it stands for, None if it says nothing sensible; where its data lie."""
+    """What a node's config says: the client it stands for, and where its data lie."""
 
-    client: int | None
+    client: int
     root: str | None = None
 
     @classmethod
     def of(cls, context: Context) -> "Site":
         """The node that a message reached."""
         given, root = context.node_config.get("partition-id"), context.node_config.get("data-root")
-        return cls(given if type(given) is int and given >= 0 else None, None if root is None else str(root))
+        if type(given) is not int or given < 0:
+            raise ConfigError(f"partition-id: {given!r}; start the SuperNode with --node-config partition-id=N")
+        return cls(given, None if root is None else str(root))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,7 +93,7 @@ class Prepared:
     shape: Mapping[str, int]
 
 
-def dealt_samples(experiment: Callable[[], Experiment], device: str, site: Site) -> Prepared:
+def shared_samples(experiment: Callable[[], Experiment], device: str, site: Site) -> Prepared:
     """The client's share of a data set that every site holds."""
     dataset = experiment().source.load()
     return Prepared(prepare(experiment(), dataset, device), dataset.shape)
@@ -102,9 +102,7 @@ def dealt_samples(experiment: Callable[[], Experiment], device: str, site: Site)
 def own_samples(experiment: Callable[[], Experiment], device: str, site: Site) -> Prepared:
     """What this site holds, all of it the client's."""
     chosen = experiment() if site.root is None else experiment().replace({"data.root": site.root})
-    clients = chosen.partition.clients
-    if site.client is None or (clients is not None and site.client >= clients):
-        raise wrong_client(site.client, clients or 1)
+    _check_client(site.client, chosen.partition.clients)
     dataset = chosen.source.load()
     return Prepared(prepare_site(chosen, dataset, site.client, device), dataset.shape)
 
@@ -114,36 +112,33 @@ def app_for(prepare: Callable[[Site], Prepared]) -> ClientApp:
     app, prepared = ClientApp(), functools.cache(prepare)
     engine = functools.cache(lambda site: SerialEngine(prepared(site).problem))
 
-    def own(context: Context) -> tuple[Site, int, Prepared]:
+    def own(context: Context) -> tuple[Site, Prepared]:
         site = Site.of(context)
-        known = prepared(site)
-        clients = len(known.problem.partition)
-        if site.client is None or site.client >= clients:
-            raise wrong_client(context.node_config.get("partition-id"), clients)
-        return site, site.client, known
+        _check_client(site.client, len(prepared(site).problem.partition))
+        return site, prepared(site)
 
     @app.query()
     @_discreet
     def enrol(message: Message, context: Context) -> Message:
         """Say which client this is, how many samples it holds and what they are like."""
-        _, client, known = own(context)
-        said = Enrolment.of(known.problem, client, known.shape).to_record()
+        site, known = own(context)
+        said = Enrolment.of(known.problem, site.client, known.shape).to_record()
         return Message(RecordDict({SITE: said}), reply_to=message)
 
     @app.train()
     @_discreet
     def train(message: Message, context: Context) -> Message:
         """One round."""
-        site, client, known = own(context)
-        order = _own_order(message, client)
+        site, known = own(context)
+        order = _own_order(message, site.client)
         return Message(answer(known.problem, engine(site), order, state_root(context)), reply_to=message)
 
     @app.evaluate()
     @_discreet
     def evaluate(message: Message, context: Context) -> Message:
         """Score a model on the site's own test samples."""
-        site, client, known = own(context)
-        order = _own_order(message, client)
+        site, known = own(context)
+        order = _own_order(message, site.client)
         return Message(score_records(known.problem, engine(site), order), reply_to=message)
 
     return app
@@ -185,12 +180,9 @@ def state_root(context: Context) -> Path:
     return Path(str(given)) if given else platformdirs.user_state_path("ecgr") / "flower"
 
 
-def wrong_client(given: object, clients: int) -> ConfigError:
-    """The error for a node that does not say which client it stands for."""
-    return ConfigError(
-        f"partition-id: {given!r} does not fit; start the SuperNode with --node-config partition-id=N,"
-        f" N from 0 to {clients - 1}"
-    )
+def _check_client(client: int, clients: int | None) -> None:
+    if client < 0 or (clients is not None and client >= clients):
+        raise ConfigError(f"partition-id: {client}, allowed 0 to {(clients or 1) - 1}")
 
 
 def _discreet(handler: Handler) -> Handler:
@@ -280,9 +272,7 @@ class Found:
 
 def check_site(experiment: Experiment, client: int) -> Found:
     """Load this machine's samples as the site of ``client`` and train one step on them."""
-    clients = experiment.partition.clients
-    if client < 0 or (clients is not None and client >= clients):
-        raise ConfigError(f"--client: {client}, allowed 0 to {(clients or 1) - 1}")
+    _check_client(client, experiment.partition.clients)
     dataset = experiment.source.load()
     problem = prepare_site(experiment, dataset, client)
     own = problem.partition.clients[client]

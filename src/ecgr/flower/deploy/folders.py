@@ -48,36 +48,6 @@ PLAIN_PATH_TEXT = "give an absolute path of letters, digits and . _ - +, which u
 
 FIREWALL = f"\nThe SuperLink listens on {{bind}}: let nobody but the proxy reach port {SUPERLINK_PORT}.\n"
 
-PYPROJECT = """\
-[project]
-name = "ecgr-federation"
-version = "1.0.0"
-description = "An ecgr experiment as a Flower app"
-license = "Apache-2.0"
-dependencies = []
-
-[tool.flwr.app]
-publisher = "ecgr"
-
-[tool.flwr.app.components]
-serverapp = "ecgr_federation.apps:server"
-clientapp = "ecgr_federation.apps:client"
-
-[tool.flwr.app.config]
-"""
-
-APPS = '''\
-"""Both apps of the experiment beside this file."""
-
-from pathlib import Path
-
-from ecgr.flower.deploy.folders import client_from, server_from
-
-EXPERIMENT = Path(__file__).with_name("$experiment")
-client = client_from(EXPERIMENT, local_data=$local_data)
-server = server_from(EXPERIMENT, local_data=$local_data)
-'''
-
 
 @dataclass(frozen=True, slots=True)
 class TaskFile:
@@ -153,10 +123,10 @@ def write_folders(home: Path, plan: Plan, hosts: Sequence[str] = LOOPBACK, port:
 def _write_app(directory: Path, plan: Plan) -> None:
     """The app for ``flwr run``: the experiment, and two lines that make both apps from it."""
     package = directory / "ecgr_federation"
-    (directory / "pyproject.toml").write_text(PYPROJECT)
+    (directory / "pyproject.toml").write_text(_fill("pyproject.toml.template"))
     (package / "__init__.py").write_text('"""An ecgr experiment as a Flower app."""\n')
     name = "experiment.toml" if plan.task is None else "task.json"
-    (package / "apps.py").write_text(Template(APPS).substitute(experiment=name, local_data=plan.local_data))
+    (package / "apps.py").write_text(_fill("apps.py.template", experiment=name, local_data=plan.local_data))
     if plan.task is None:
         (package / name).write_text(plan.experiment.to_toml())
     else:
