@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ecgr.algorithms import Plan
+from ecgr.compare import compare
 from ecgr.config.experiment import load
 from ecgr.core.geometry import Geometry, Regulation
 from ecgr.errors import EcgrError
@@ -293,3 +294,13 @@ def test_a_mistake_at_the_server_too(tmp_path: Path) -> None:
     with pytest.raises(EcgrError) as caught:
         run(table(), tmp_path / "run", settings={"algorithm.name": FailsAtTheServer()}, **FEW)
     assert str(caught.value).startswith("round 1, server: IndexError: client 9 of 4 (test_own_tasks.py, line ")
+
+
+def test_a_softmax_before_cross_entropy_is_said_once_by_a_comparison(tmp_path: Path) -> None:
+    inputs = np.linspace(-1, 1, 120, dtype=np.float32).reshape(30, 4)
+    half = (inputs, np.arange(30) % 2)
+    model = nn.Sequential(nn.Linear(4, 2), nn.Softmax(dim=1))
+    task = Task(model=model, train=half, test=half, clients=list("abc") * 10)
+    said: list[str] = []
+    compare(task, methods=["fedavg", "fedavgm"], seeds=2, rounds=1, workers=1, out=tmp_path / "out", warn=said.append)
+    assert sum("cross_entropy expects logits" in line for line in said) == 1

@@ -6,7 +6,7 @@ exactly what is left.
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from ecgr.config.experiment import Experiment, read
 from ecgr.config.registry import override
+from ecgr.config.user_code import UserModel
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
 from ecgr.runs.identity import Identify
 from ecgr.runs.manifest import Identity, identity_key, made_anew
@@ -192,6 +193,8 @@ def run_all(
     if warn is not None:
         for line in made_anew({planned.directory: planned.identity for planned in plans}):
             warn(f"note: {line}")
+        for line in _model_notes(plans):
+            warn(f"note: {line}")
     with progress(plans) if progress else nullcontext() as listener:
         found = execute(plans, workers=workers, engine=engine, device=device, listener=listener, needed=needed)
     failures = [failure for failure in found if failure.exit_code not in tolerated]
@@ -273,6 +276,19 @@ def check_ready(plans: Sequence[Planned], *, engine: "str | Cluster | None" = No
     for index, source in enumerate(sources):
         if isinstance(source, OnDisk) and source not in sources[:index]:
             source.folder()
+
+
+def _model_notes(plans: Sequence[Planned]) -> tuple[str, ...]:
+    """What to say of a user's model before its runs, which are made where nobody listens; errors are left to them."""
+    left = (each.experiment for each in plans if not each.finished and isinstance(each.experiment.model, UserModel))
+    experiment = next(left, None)
+    if experiment is None:
+        return ()
+    from ecgr.simulation.prepare import prepare  # loads torch
+
+    with suppress(EcgrError):
+        return prepare(experiment, experiment.source.load()).notes
+    return ()
 
 
 def _by_reason(failures: Sequence[Failure]) -> dict[str, list[str]]:
