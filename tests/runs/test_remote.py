@@ -8,7 +8,7 @@ import pytest
 
 from ecgr.config.experiment import load
 from ecgr.runs.remote import Pause, Piece, RemoteJob, pause_after, read_files, seen_by_others, write_files
-from ecgr.runs.sweep import Failure, RunJob, Tasks, plan
+from ecgr.runs.sweep import Failure, RunJob, plan
 from ecgr.simulation.engines.pool import Rest
 from support.commands import rows_without_times
 
@@ -31,7 +31,7 @@ def play(job: RemoteJob, after: Callable[[RemoteJob], RemoteJob] = lambda job: j
     answers = 0
     while True:
         answers += 1
-        answer = job.received(job.run(Tasks({})))
+        answer = job.received(job.run({}))
         if not isinstance(answer, Rest):
             return answer, answers
         job = after(answer.job)
@@ -42,7 +42,7 @@ def play(job: RemoteJob, after: Callable[[RemoteJob], RemoteJob] = lambda job: j
 def test_pieces_that_come_back_make_the_same_run(tmp_path: Path, every: int) -> None:
     """Without patience each checkpoint is a piece: one answer asks for the files, one comes for each piece."""
     whole, pieces = job_in(tmp_path / "whole"), job_in(tmp_path / "pieces", run__checkpoint_every=every)
-    whole.run(Tasks({}))
+    whole.run({})
     with seen_by_others([pieces], seconds=0.0) as (remote,):
         assert play(unseen(remote)) == (None, 1 + {1: 3, 2: 2}[every])
     assert pieces.planned.finished
@@ -57,7 +57,7 @@ def test_a_driver_that_was_killed_goes_on_with_the_pieces_it_has(tmp_path: Path)
     with seen_by_others([job], seconds=0.0) as (remote,):
         rest = unseen(remote).received(Piece(unseen=True))
         assert isinstance(rest, Rest)
-        rest.job.received(rest.job.run(Tasks({})))
+        rest.job.received(rest.job.run({}))
     assert job.planned.rounds_done == 1
     with seen_by_others([job], seconds=0.0) as (remote,):
         assert play(unseen(remote)) == (None, 3)

@@ -16,7 +16,7 @@ from ecgr.config.methods import Method
 from ecgr.config.user_code import UserModel, description, unwrap
 from ecgr.errors import EcgrError
 from ecgr.identity import Code, code_of
-from ecgr.runs.manifest import Identity
+from ecgr.runs.manifest import PARTITION, Identity
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS, describe
 from ecgr.tasks.models import MODELS
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from ecgr.tasks.data.dataset import Provenance
 
 CHECKOUT = Path(__file__).parents[3]
-PARTITION = "partition"
-"""What the hash of ``partition.file`` is called among those of the data."""
 
 
 class Identify:

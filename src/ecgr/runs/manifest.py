@@ -17,6 +17,8 @@ from ecgr.runs.record import RunRecord
 
 Identity = Mapping[str, Any]
 """``config``, ``data`` (hashes by file), ``code`` (hashes by part and name) and ``versions``."""
+PARTITION = "partition"
+"""What the hash of ``partition.file`` is called among those of the data."""
 LABELS = (("run", "seed"), ("run", "name"))
 PLACES = (("data", "root"), ("partition", "file"))
 """Where data lie; what they are is known by their hashes."""
@@ -27,7 +29,7 @@ TASK = ("data", "model", "loss", "metric")
 def identity_key(identity: Identity) -> str:
     """A short hash of an identity, seed and name apart; data count by their content, not by where they lie."""
     config = {section: dict(values) for section, values in identity["config"].items()}
-    for section, key in (*LABELS, *(PLACES if identity["data"] else ())):
+    for section, key in (*LABELS, *(PLACES if set(identity["data"]) - {PARTITION} else ())):
         config[section].pop(key, None)
     return sha256(json.dumps({**identity, "config": config}, sort_keys=True).encode()).hexdigest()[:12]
 

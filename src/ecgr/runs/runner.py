@@ -13,8 +13,8 @@ from ecgr.config.experiment import Experiment, changes_of, load
 from ecgr.config.partition import natural_note
 from ecgr.errors import ConfigError, Diverged, missing_extra
 from ecgr.files import write_atomically
-from ecgr.runs.identity import PARTITION, Identify, manifest_of, task_facts
-from ecgr.runs.manifest import Identity, changed_facts, differences
+from ecgr.runs.identity import Identify, manifest_of, task_facts
+from ecgr.runs.manifest import PARTITION, Identity, changed_facts, differences
 from ecgr.runs.place import acquire, locked, refuse_foreign
 from ecgr.runs.record import DIVERGED, RunRecord, RunWriter, to_json
 from ecgr.tasks.losses import flatness_note

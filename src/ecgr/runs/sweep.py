@@ -1,4 +1,4 @@
-"""Many runs: a grid or a paired comparison, each run in a process of its own, named by its content.
+"""Many runs: a grid or a paired comparison, each run in a process of its own, named by its identity.
 
 What is finished is skipped, what is partial goes on, what failed is reported; so the same command, given again, does
 exactly what is left.
@@ -32,8 +32,6 @@ if TYPE_CHECKING:
 
 CHECKPOINTS_APART = 5.0
 """Seconds: the most that a crash costs a run of many; writing one after each of its short rounds would cost more."""
-
-
 FIRST = 10**9
 """More rounds than any run has."""
 
@@ -99,31 +97,8 @@ class Failure:
         return self.exit_code in (ConfigError.exit_code, DataError.exit_code)
 
 
-@dataclass(frozen=True, slots=True)
-class Tasks:
-    """The tasks of some runs by the hash of their samples: they travel once to each process, not with every run."""
-
-    by_hash: Mapping[str, Task]
-
-    @classmethod
-    def of(cls, plans: Sequence[Planned]) -> "Tasks":
-        """All that the experiments need."""
-        sources = [planned.experiment.source for planned in plans]
-        return cls({source.identity.sha256: source for source in sources if isinstance(source, Task)})
-
-    def left_behind(self, planned: Planned) -> Planned:
-        """The same run, its task by name alone."""
-        source = planned.experiment.source
-        if not isinstance(source, Task):
-            return planned
-        return replace(planned, experiment=replace(planned.experiment, source=source.identity))
-
-    def brought_to(self, experiment: Experiment) -> Experiment:
-        """The same experiment with its task."""
-        source = experiment.source
-        return (
-            replace(experiment, source=self.by_hash[source.sha256]) if isinstance(source, TaskIdentity) else experiment
-        )
+Tasks = Mapping[TaskIdentity, Task]
+"""The tasks of some runs: they travel once to each process, not with every run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +117,9 @@ class RunJob:
 
     def run(self, workspace: Tasks, watch: "Watch | None" = None, apart: float = CHECKPOINTS_APART) -> Failure | None:
         """Run or resume it; a known error is an answer, not an exception."""
-        experiment = workspace.brought_to(self.planned.experiment)
+        experiment = self.planned.experiment
+        if isinstance(experiment.source, TaskIdentity):
+            experiment = replace(experiment, source=workspace[experiment.source])
         try:
             make_run(
                 experiment,
@@ -240,8 +217,10 @@ def execute(
     from ecgr.simulation.engines.pool import Lost  # loads torch
     from ecgr.simulation.pickling import pack_for_workers, unpack  # loads torch
 
-    tasks, kind = Tasks.of(left), engine_kind(engine or "pool", count)
-    own = [RunJob(tasks.left_behind(planned), device, planned.name in needed) for planned in left]
+    sources = [planned.experiment.source for planned in left]
+    tasks: Tasks = {source.identity: source for source in sources if isinstance(source, Task)}
+    kind = engine_kind(engine or "pool", count)
+    own = [RunJob(_without_task(planned), device, planned.name in needed) for planned in left]
     open_tasks = partial(unpack, pack_for_workers("task", tasks)) if kind.processes else lambda: tasks
     asked = asked_workers(workers, kind.remote)
 
@@ -289,6 +268,14 @@ def _model_notes(plans: Sequence[Planned]) -> tuple[str, ...]:
     with suppress(EcgrError):
         return prepare(experiment, experiment.source.load()).notes
     return ()
+
+
+def _without_task(planned: Planned) -> Planned:
+    """The same run, its task by name alone."""
+    experiment = planned.experiment
+    if not isinstance(experiment.source, Task):
+        return planned
+    return replace(planned, experiment=replace(experiment, source=experiment.source.identity))
 
 
 def _by_reason(failures: Sequence[Failure]) -> dict[str, list[str]]:
