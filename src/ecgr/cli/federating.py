@@ -1,9 +1,10 @@
 """`ecgr federate`: a real Flower federation on this machine, or what several machines need for one."""
 
+import re
 import shutil
 import signal
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -25,6 +26,10 @@ federate_app = typer.Typer(
 )
 
 DEFAULT_CLIENTS = 3
+FIELD = re.compile(
+    r"^(?:Guard\.)?(min_clients|deadline|norm_factor|outliers|client|server|bind|port|body_limit|environment|data|test): "
+)
+"""What the guard, a deployment and a site's check call by a name that is an option here."""
 PresetOrFile = Annotated[
     str,
     typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
@@ -159,7 +164,8 @@ def check_command(
     chosen = load(experiment, {**overrides(settings), **({} if clients is None else {"partition.clients": clients})})
     from ecgr.flower.apps.site import check_site
 
-    found = check_site(chosen, client)
+    with _fields_are_options():
+        found = check_site(chosen, client)
     if as_json:
         print_json(asdict(found))
         return
@@ -217,7 +223,8 @@ def init_command(
     from ecgr.flower.deploy.folders import Deployment, Plan, write_deployment
 
     guard = _guard(min_clients, deadline, norm_factor, outliers)
-    deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)
+    with _fields_are_options():
+        deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)
     sizes: Sequence[int | None] = [size for _, size in known]
     if not local_data:
         with suppress(DataError):  # this may not be the machine that has the data; there the experiment says
@@ -226,9 +233,9 @@ def init_command(
     if wrong:
         raise ConfigError(*(f"--site: {name!r}, expected a name of letters, digits and . _ -" for name in wrong))
     listed = [Listed(name, size) for (name, _), size in zip(known, sizes, strict=True)]
-    guide = write_deployment(
-        out_dir, Plan(chosen, listed, guard, out_dir / "server" / "run", local_data, test), deployment
-    )
+    plan = Plan(chosen, listed, guard, out_dir / "server" / "run", local_data, test)
+    with _fields_are_options():
+        guide = write_deployment(out_dir, plan, deployment)
     say(guide.read_text())
     say(f"All of this is in {out_dir}")
 
@@ -274,11 +281,21 @@ def _changes(clients: int | None, settings: list[str] | None) -> dict[str, Any]:
 def _guard(min_clients: int, deadline: float, norm_factor: float, outliers: str) -> "Guard":
     from ecgr.flower.guard import Guard
 
-    try:
+    with _fields_are_options():
         return Guard(min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]
-    except ConfigError as error:  # the options have the names of the fields
-        lines = (line.removeprefix("Guard.").partition(":") for line in error.problems)
-        raise ConfigError(*(f"--{name.replace('_', '-')}:{rest}" for name, _, rest in lines)) from None
+
+
+@contextmanager
+def _fields_are_options() -> Iterator[None]:
+    """Around what checks options that have the names of its own fields and arguments."""
+    try:
+        yield
+    except ConfigError as error:
+        raise ConfigError(*(FIELD.sub(_option, line) for line in error.problems)) from None
+
+
+def _option(field: re.Match[str]) -> str:
+    return f"--{field[1].replace('_', '-')}: "
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

@@ -233,19 +233,19 @@ class Deployment:
     def __post_init__(self) -> None:
         problems = []
         if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?", self.server):
-            problems.append(f"--server: {self.server!r}, expected a host name or an address")
+            problems.append(f"server: expected a host name or an address, got {self.server!r}")
         if not 1 <= self.port <= 65535 or self.port == SUPERLINK_PORT:
-            problems.append(f"--port: {self.port}, allowed 1 to 65535, but not {SUPERLINK_PORT}, the SuperLink's")
+            problems.append(f"port: expected 1 to 65535, but not {SUPERLINK_PORT}, the SuperLink's, got {self.port}")
         if not 1 <= self.body_limit <= 4096:
-            problems.append(f"--body-limit: {self.body_limit}, allowed 1 to 4096 megabytes")
+            problems.append(f"body_limit: expected 1 to 4096 megabytes, got {self.body_limit}")
         problems += [
-            f"--{option}: {path!r} cannot be used; {PLAIN_PATH_TEXT}"
-            for option, path in (("environment", self.environment), ("data", self.data))
+            f"{name}: {path!r} cannot be used; {PLAIN_PATH_TEXT}"
+            for name, path in (("environment", self.environment), ("data", self.data))
             if not PLAIN_PATH.fullmatch(path)
         ]
         if not _is_loopback(self.bind) and not self.proxied:
             problems.append(
-                f"--bind: {self.bind} without the proxy would let anybody who reaches the port start code at every"
+                f"bind: {self.bind} without the proxy would let anybody who reaches the port start code at every"
                 " site; bind 127.0.0.1, or leave the proxy in front"
             )
         if problems:
@@ -261,12 +261,12 @@ class Deployment:
 def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Path:
     """Write the folders for several machines, with units and the proxy's configuration; the path of the guide."""
     if plan.test is not None and not plan.local_data:
-        raise ConfigError("--test: goes with --local-data; otherwise the data set's own test samples are used")
+        raise ConfigError("test: only with local_data; otherwise the data set's own test samples are used")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
-        raise ConfigError(f"--out: {directory} is not empty; give another directory")
+        raise ConfigError(f"out: {directory} is not empty; give another directory")
     server = directory.resolve() / "server"
     if not PLAIN_PATH.fullmatch(str(server)):
-        raise ConfigError(f"--out: {str(server.parent)!r} cannot be used; {PLAIN_PATH_TEXT}")
+        raise ConfigError(f"out: {str(server.parent)!r} cannot be used; {PLAIN_PATH_TEXT}")
     write_folders(directory, plan, [deployment.server, *(host for host in LOOPBACK if host != deployment.server)])
     own_file = isinstance(plan.experiment.source, Site)
     superlink = " ".join(superlink_command(server, deployment.bind))
