@@ -141,10 +141,10 @@ def test_a_server_name_cannot_carry_anything_else(server: str) -> None:
         Deployment(server)
 
 
-def test_all_that_does_not_fit_is_said_at_once() -> None:
+def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ConfigError) as refusal:
         Deployment("a b", bind="0.0.0.0", port=0, body_limit=0, proxied=False)
-    assert [line.split(":")[0] for line in refusal.value.problems] == ["--server", "--port", "--body-limit", "--bind"]
+    assert [line.split(":")[0] for line in refusal.value.problems] == ["server", "port", "body_limit", "bind"]
 
 
 def test_the_files_for_several_machines(tmp_path: Path) -> None:

@@ -27,7 +27,8 @@ federate_app = typer.Typer(
 
 DEFAULT_CLIENTS = 3
 FIELD = re.compile(
-    r"^(?:Guard\.)?(min_clients|deadline|norm_factor|outliers|client|server|bind|port|body_limit|environment|data|test): "
+    r"^(?:Guard\.)?(min_clients|deadline|norm_factor|outliers|client|server|bind|port|body_limit|environment|data"
+    r"|test): "
 )
 """What the guard, a deployment and a site's check call by a name that is an option here."""
 PresetOrFile = Annotated[
