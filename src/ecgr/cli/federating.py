@@ -27,10 +27,9 @@ federate_app = typer.Typer(
 
 DEFAULT_CLIENTS = 3
 FIELD = re.compile(
-    r"^(?:Guard\.)?(min_clients|deadline|norm_factor|outliers|client|server|bind|port|body_limit|environment|data"
-    r"|test): "
+    r"^(?:Guard\.)?(min_clients|deadline|norm_factor|outliers|server|bind|port|body_limit|environment|data|test): "
 )
-"""What the guard, a deployment and a site's check call by a name that is an option here."""
+"""What the guard and a deployment call by a name that is an option here."""
 PresetOrFile = Annotated[
     str,
     typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
@@ -165,8 +164,7 @@ def check_command(
     chosen = load(experiment, {**overrides(settings), **({} if clients is None else {"partition.clients": clients})})
     from ecgr.flower.apps.site import check_site
 
-    with _fields_are_options():
-        found = check_site(chosen, client)
+    found = check_site(chosen, client)
     if as_json:
         print_json(asdict(found))
         return
