@@ -15,17 +15,19 @@ import pytest
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from filelock import FileLock
+from flwr.app import Message
 from typer.testing import CliRunner
 
 import ecgr.flower.deploy.local
 from ecgr.cli.federating import federate_app
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.flower import MemoryGrid, server_app
+from ecgr.flower import MemoryGrid, client_app, server_app
 from ecgr.flower.apps.enrolment import Listed, read_list
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.deploy.folders import Plan, client_from, read_experiment, write_folders
 from ecgr.flower.deploy.local import Submission, Supervisor, federate
 from ecgr.flower.deploy.processes import Service, free_ports, listens
+from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from support.ticks import Ticks
 
@@ -276,3 +278,31 @@ def test_local_writes_the_list_and_keys_for_the_owner_alone(tmp_path: Path, monk
     assert sorted(path.parent.name for path in private) == ["server", "site-0", "site-1"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
     assert {stat.S_IMODE(path.stat().st_mode) for path in [home, *home.rglob("*")] if path.is_dir()} == {0o700}
+
+
+def test_sites_that_were_not_used_are_named_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def in_memory(plan: Plan, *_: Any) -> RunRecord:
+        def silent(node: int, order: Message, reply: Message) -> list[Message]:
+            return [] if node == 1 else [reply]
+
+        nodes = [{"partition-id": client, "state-dir": str(tmp_path)} for client in range(3)]
+        grid = MemoryGrid(client_app(plan.experiment), nodes, tamper=silent)
+        grid.serve(server_app(plan.experiment, plan.out, guard=plan.guard, sites=plan.sites, clock=Ticks()))
+        (plan.out / ".federation").mkdir(exist_ok=True)
+        return RunRecord.open(plan.out)
+
+    monkeypatch.setattr(ecgr.flower.deploy.local, "federate", in_memory)
+    sets = ["--set", "federation.rounds=2", "--set", "data.fraction=0.2"]
+    result = CliRunner().invoke(federate_app, ["local", "quickstart", *sets, "--out", str(tmp_path / "run")])
+    assert result.exit_code == 0, result.exception
+    assert "site-1: rejected in 2 of 2 rounds: missing: no reply within 600 s" in " ".join(result.output.split())
+
+
+def test_an_edited_list_names_the_sites_of_a_run_that_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = planned(monkeypatch, "quickstart", "--clients", "2", "--out", str(tmp_path / "run"))
+    server = Supervisor.prepare(plan, print).home / "server"
+    (tmp_path / "run" / "run.json").write_text("{}")
+    (server / "sites.toml").write_text((server / "sites.toml").read_text().replace("site-1", "cleveland"))
+    again = Supervisor.prepare(plan, print)
+    assert again.supernodes[1].name == "the SuperNode of cleveland"
+    assert (server / "keys" / "cleveland.pub").read_bytes() == again.public_keys[1].read_bytes()

@@ -259,6 +259,7 @@ def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without
     assert [[client for client, _ in each] for each in reasons] == [[1], [1], []]
     assert "running_var" in reasons[0][0][1]
     assert reasons[1][0][1].startswith("weight: 1000000")
+    assert "note: b: rejected in 2 of 3 rounds: weight: 1000000" in federated.stderr
     monkeypatch.setenv("ECGR_TASK", str(tmp_path / "all.py"))
     expected = replay(load(experiment, {"partition.file": str(tmp_path / "partition.json")}), rows)
     final = load_file(tmp_path / "run" / "model.safetensors")
@@ -277,6 +278,7 @@ def test_a_site_that_claims_a_million_samples_is_left_out_by_name(tmp_path: Path
     assert [[client["client"] for client in row["clients"]] for row in record.rounds] == [[0, 2, 3]] * 3
     said = "left out: b: examples: it claims 1,000,000, allowed 60 (in the list)"
     assert said in record.manifest["notes"]
+    assert f"note: {said}" in federated.stderr.replace("\n", " ")
     assert 'name = "b"\nsamples = 60\n' in (tmp_path / "run" / ".federation" / "server" / "sites.toml").read_text()
 
 

@@ -16,6 +16,7 @@ from ecgr.cli.options import ExperimentName, Json, Out, Set, command, overrides,
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.user_code import NAMED, task_or_name
 from ecgr.errors import ConfigError, DataError
+from ecgr.runs.record import RunRecord
 
 if TYPE_CHECKING:
     from ecgr.flower.apps.enrolment import Listed
@@ -90,6 +91,8 @@ def local_command(
     signal.signal(signal.SIGTERM, _interrupt)
     with RoundProgress(f"{len(listed)} sites", chosen.federation.rounds) as progress:
         record = federate(plan, progress, complain, folders)
+    for line in _not_used(record, [site.name for site in listed]):
+        complain(line)
     if not keep:
         shutil.rmtree(directory / ".federation")
     last = record.rounds[-1]
@@ -100,6 +103,20 @@ def local_command(
     else:
         text = f"{scores(last)} after {last['round']} rounds; {directory}"
         say(text)
+
+
+def _not_used(record: RunRecord, names: Sequence[str]) -> list[str]:
+    """Sites that were left out of the run, or of some of its rounds: a line each, with the last reason."""
+    lines = [f"note: {note}" for note in record.manifest["notes"] if note.startswith("left out: ")]
+    rows, reasons = record.rounds, dict[int, dict[int, str]]()
+    for row in rows:
+        for each in row["rejected"]:
+            if not each["reason"].startswith("void attempt"):  # the round was played again
+                reasons.setdefault(each["client"], {})[row["round"]] = each["reason"]
+    for client, by_round in sorted(reasons.items()):
+        name = names[client] if client >= 0 else "an unknown node"
+        lines.append(f"note: {name}: rejected in {len(by_round)} of {len(rows)} rounds: {[*by_round.values()][-1]}")
+    return lines
 
 
 def _folders(sites: Path, clients: int | None) -> list[Path]:

@@ -21,6 +21,7 @@ from shutil import copyfile
 from filelock import FileLock, Timeout
 
 from ecgr.errors import EnvironmentFault, install_command, with_code
+from ecgr.flower.apps.enrolment import complete_list, read_list
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.deploy.folders import (
     CONNECTION,
@@ -109,7 +110,8 @@ class Supervisor:
             "the SuperLink", installed(superlink_command(server, port=port)), own, logs / "superlink.log"
         )
         supernodes, keys = [], []
-        for client, (listed, node_port) in enumerate(zip(plan.sites, node_ports, strict=True)):
+        sites = complete_list(read_list(server / "sites.toml"), len(plan.sites))  # it may have been edited
+        for client, (listed, node_port) in enumerate(zip(sites, node_ports, strict=True)):
             site = home / f"site-{client}"
             if not (site / "node").exists():
                 make_node_key(site)  # as the site itself would
