@@ -80,7 +80,7 @@ def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> 
 
     A step is the optimiser's, with the algorithm's corrections before and after it; the recorder sees all of it.
 
-    Returns:
+    Rereplaces:
         What recorded the steps, and the mean loss over the samples seen.
     """
     experiment, model = workspace.experiment, workspace.model
@@ -192,7 +192,7 @@ def hook_corrections(
     What an algorithm does not correct costs nothing.
     """
     algorithm, spec = workspace.experiment.algorithm, workspace.spec
-    turns = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
+    replaces = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
     adds = algorithm.gradient_term(anchor, anchor, server, client) is not None
     term = algorithm.step_term(server, client)
     tensors = spec.tensors(workspace.model)
@@ -205,7 +205,7 @@ def hook_corrections(
                 yield tensor.grad, piece
 
     def correct_gradient(*_: Any) -> None:
-        if turns:
+        if replaces:
             flat = spec.flatten([torch.zeros_like(t) if t.grad is None else t.grad for t in tensors])
             for gradient, piece in gradients(algorithm.direction(flat, server, client)):
                 gradient.copy_(piece)
@@ -213,7 +213,7 @@ def hook_corrections(
             for gradient, piece in gradients(algorithm.gradient_term(spec.flatten(tensors), anchor, server, client)):
                 gradient.add_(piece)
 
-    if turns or adds:
+    if replaces or adds:
         optimizer.register_step_pre_hook(correct_gradient)
     if term is not None:
         pieces = list(spec.views(lr * term))

@@ -167,7 +167,7 @@ class RayPool(WorkerPool[W]):
         try:
             fit = room(self.cluster)
             self._most = min(self.workers or fit, fit)
-            self._opener = ray.put(_Opener(self.open_workspace, Surroundings.here()))
+            self._opener = ray.put(_Opener.here(self.open_workspace))
         except BaseException:
             self.__exit__()
             raise
@@ -236,21 +236,21 @@ class RayPool(WorkerPool[W]):
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What a process of this machine would inherit, for an actor that may be on another."""
+class _Opener:
+    """What opens a workspace, and what a process of this machine would inherit: an actor may be on another."""
 
+    open_workspace: Callable[[], Any]
     folder: str
     path: Sequence[str]
     settings: Mapping[str, str]
 
     @classmethod
-    def here(cls) -> "Surroundings":
-        """Those of this process."""
+    def here(cls, open_workspace: Callable[[], Any]) -> "_Opener":
         settings = {name: value for name, value in os.environ.items() if name.startswith("ECGR_")}
-        return cls(str(Path.cwd()), [entry for entry in sys.path if entry], settings)
+        return cls(open_workspace, str(Path.cwd()), [entry for entry in sys.path if entry], settings)
 
     def enter(self) -> None:
-        """Look for files, modules and data in the same places; what this machine sets itself goes first."""
+        """Look for files, modules and data in the same places; the other machine's own settings go first."""
         with suppress(OSError):
             os.chdir(self.folder)
         sys.path += [entry for entry in self.path if entry not in sys.path]
@@ -258,20 +258,12 @@ class Surroundings:
             os.environ.setdefault(name, value)
 
 
-@dataclass(frozen=True, slots=True)
-class _Opener:
-    """What opens a workspace, as one value in the object store."""
-
-    open_workspace: Callable[[], Any]
-    surroundings: Surroundings
-
-
 class _Actor:
-    """A worker's life: answer jobs."""
+    """A worker's own process: answers jobs."""
 
     def __init__(self, opener: _Opener) -> None:
         torch.set_num_threads(1)
-        opener.surroundings.enter()
+        opener.enter()
         self._desk = Desk(opener.open_workspace)
 
     def versions(self) -> dict[str, str]:
