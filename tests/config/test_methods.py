@@ -15,6 +15,7 @@ from pydantic import Field
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Defaults, DriftCorrection, FedACG, Scaffold
 from ecgr.algorithms.server_rules import Lookahead
+from ecgr.compare.plan import plan_comparison
 from ecgr.component import component
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import PARTS, Method, method_name, method_settings, parse_method, split_methods
@@ -177,6 +178,18 @@ def test_an_own_class_goes_by_its_name() -> None:
     experiment = load("quickstart").replace(method_settings(method))
     assert experiment.correction == Mine(strength=0.25)
     assert method_name(experiment.to_dict()) == method.name
+
+
+def test_different_methods_of_one_name_are_not_taken_for_one() -> None:
+    mean: Any = lambda geometry: None  # noqa: E731
+    other: Any = lambda geometry: None  # noqa: E731
+    assert Method(regulator=mean).name == Method(regulator=other).name
+    assert Method(regulator=mean).is_same(Method(regulator=mean))
+    assert not Method(regulator=mean).is_same(Method(regulator=other))
+    assert Method.of(Pulls()).is_same(Method.of(Pulls()))
+    for methods in ([mean, other], ["fedavg", mean, other]):
+        with pytest.raises(ConfigError, match="two different methods are named fedavg"):
+            plan_comparison("quickstart", methods=methods)
 
 
 @pytest.mark.parametrize(

@@ -120,7 +120,7 @@ def test_runs_of_an_earlier_comparison_in_the_same_place_are_not_mixed_in(tmp_pa
         ({"methods": ["fedavg", "fedavgg"]}, "did you mean 'fedavg'"),
         ({"tune": {"optimizer.lrr": [1]}}, "tune: no method has the key optimizer.lrr"),
         ({"tune": {"optimizer.lr": []}}, "tune: optimizer.lr has no values"),
-        ({"tune": {"optimizer.lr": [0.1, -1]}}, "optimizer.lr: -1"),
+        ({"tune": {"optimizer.lr": [0.1, -1]}}, "optimizer.lr: expected a number, above 0, got -1"),
         ({"tune": {"optimizer.lr": [0.1]}, "seeds": [0, 100]}, "seeds: 100 is a seed that hyper-parameters"),
         ({"tune": {"optimizer.lr": 0.1}}, "tune: optimizer.lr: expected a list of values, got 0.1"),
         ({"tune": "optimizer.lr=0.1"}, "tune: expected lists by key"),

@@ -239,7 +239,10 @@ def _named(raw: Raw, given: Sequence[Any]) -> dict[str, tuple[dict[str, Any], Ex
     for each in given:
         changes = method_settings(each)
         experiment = Experiment.from_dict(override(raw, changes))
-        methods.setdefault(method_of(experiment).name, (changes, experiment))
+        method = method_of(experiment)
+        _, known = methods.setdefault(method.name, (changes, experiment))
+        if not method.is_same(method_of(known)):
+            raise ConfigError(f"methods: two different methods are named {method.name}; rename the class or function")
     if len(methods) < 2:
         raise ConfigError("methods: nothing to compare; give two or more, for example fedavg,fedavg+ecgr,scaffold")
     return methods

@@ -16,13 +16,14 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from inspect import isroutine
 from itertools import pairwise
 from typing import Any, NoReturn
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule, Shorthand, is_whole
 from ecgr.algorithms.server_rules import Average
 from ecgr.config.registry import parameters_of, problems_with
-from ecgr.config.user_code import description, is_algorithm
+from ecgr.config.user_code import description, is_algorithm, plain_fields, unwrap
 from ecgr.core.geometry import Regulator
 from ecgr.core.regulators import REGULATORS, Plain
 from ecgr.errors import ConfigError
@@ -243,9 +244,20 @@ class Method:
         """As dotted keys, for `Experiment.replace`; the parts themselves stand in the place of their names."""
         return {f"{section}.name": part for section, part in self._parts().items()}
 
+    def is_same(self, other: "Method") -> bool:
+        """Whether two methods of one name are one: their parts are equal, or of one class with equal fields."""
+        pairs = zip(self._parts().values(), other._parts().values(), strict=True)
+        return all(_same(unwrap(mine), unwrap(its)) for mine, its in pairs)
+
     def _parts(self) -> dict[str, Any]:
         parts = {"algorithm": self.algorithm, "loss": self.loss, "server": self.server, "regulator": self.regulator}
         return {section: part for section, part in parts.items() if part is not None}
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isroutine(one) or isroutine(other):
+        return one is other
+    return one == other or (type(one) is type(other) and plain_fields(one) == plain_fields(other))
 
 
 def method_settings(given: Any) -> dict[str, Any]:
@@ -254,8 +266,6 @@ def method_settings(given: Any) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    if text[0] in "\"'":
-        return text[1:-1]
     try:
         return json.loads(text)
     except ValueError:
