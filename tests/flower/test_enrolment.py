@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from flwr.app import ConfigRecord, Context, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
 from ecgr.config.experiment import Experiment
@@ -253,3 +253,31 @@ def test_a_list_that_cannot_be_used_is_refused(text: str, line: str, tmp_path: P
     (tmp_path / "sites.toml").write_text(text)
     with pytest.raises(ConfigError, match=line):
         read_list(tmp_path / "sites.toml")
+
+
+def test_an_answer_that_is_no_answer_keeps_nobody_from_joining() -> None:
+    """Empty messages, errors, other records: each is a refusal, for enrolment and for scores alike."""
+    kinds = [
+        lambda message: Message(RecordDict({}), reply_to=message),
+        lambda message: Message(RecordDict({"site": MetricRecord({"client": 1})}), reply_to=message),
+        lambda message: Message(RecordDict({"sites": ConfigRecord({"client": 1})}), reply_to=message),
+        lambda message: Message(Error(code=10**9, reason="x" * 10**6), reply_to=message),
+        lambda message: without_content(Message(RecordDict({}), reply_to=message)),
+    ]
+    for kind in kinds:
+
+        def answer(message: Message, context: Context, kind: Callable[[Message], Message] = kind) -> Message:
+            client = int(context.node_config["partition-id"])
+            said = {**dict(HONEST.to_record()), "client": client}
+            return kind(message) if client == 1 else Message(RecordDict({"site": ConfigRecord(said)}), reply_to=message)
+
+        grid = MemoryGrid(answer, [{"partition-id": client} for client in range(3)])  # type: ignore[arg-type]
+        fleet = Fleet(grid, [Listed(f"site-{c}") for c in range(3)], clock=Ticks(), joining=True)
+        fleet.wait_for(range(3), 3, 10.0)
+        assert fleet.sites.keys() == {0, 2}
+
+
+def without_content(message: Message) -> Message:
+    """As the wire may give it: neither content nor an error."""
+    message.__dict__["_content"] = None
+    return message

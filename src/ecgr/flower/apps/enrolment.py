@@ -117,7 +117,7 @@ LIST_HEAD = f"""\
 
 
 def complete_list(listed: Sequence[Listed], clients: int) -> Sequence[Listed]:
-    """The operator's list, or one without sizes where there is none."""
+    """The operator's list; without one, a list without sizes."""
     if listed and len(listed) != clients:
         raise ConfigError(f"sites: {len(listed)} in the list, but the experiment has {clients} clients")
     return listed or [Listed(f"site-{client}") for client in range(clients)]

@@ -194,12 +194,20 @@ class Fleet:
         return client if type(client) is int and 0 <= client < len(self.listed) else None
 
 
-def _said(reply: Message | str) -> ConfigRecord:
-    """What a node said when it was asked who it is."""
+def content_of(reply: Message | str) -> RecordDict:
+    """What a reply holds; raises `Refusal` if it is none."""
     if isinstance(reply, str):
         raise Refusal(f"unreadable: {reply}")
     if reply.has_error():
-        raise Refusal(f"{describe(reply.error.code, reply.error.reason)}; run `ecgr federate check` at the site")
-    if SITE not in reply.content.config_records:
+        raise Refusal(f"{describe(reply.error.code, reply.error.reason)}; see the log of its SuperNode")
+    if not reply.has_content():
+        raise Refusal("records: the reply is empty")
+    return reply.content
+
+
+def _said(reply: Message | str) -> ConfigRecord:
+    """What a node said when it was asked who it is."""
+    records = content_of(reply).config_records
+    if SITE not in records:
         raise Refusal("it does not say which client it stands for")
-    return reply.content.config_records[SITE]
+    return records[SITE]

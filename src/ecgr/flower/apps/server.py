@@ -28,10 +28,10 @@ from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, EcgrError, QuorumLost
 from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list, left_out
-from ecgr.flower.apps.fleet import Clock, Fleet
+from ecgr.flower.apps.fleet import Clock, Fleet, content_of
 from ecgr.flower.apps.site import Given, made
 from ecgr.flower.apps.wire import LOSS, METRICS, NEVER, REPORT, Order
-from ecgr.flower.guard import UNKNOWN, Arrival, Asked, Guard, Refusal, describe
+from ecgr.flower.guard import UNKNOWN, Arrival, Asked, Guard, Refusal
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.client import ClientJob
@@ -292,11 +292,8 @@ class Federation:
 
 def site_scores(problem: Problem, order: Order, reply: Message | str) -> dict[str, float]:
     """The numbers of a reply; raises `Refusal` unless they answer this order and can be what they say they are."""
-    if isinstance(reply, str):
-        raise Refusal(f"unreadable: {reply}")
-    if reply.has_error():
-        raise Refusal(describe(reply.error.code, reply.error.reason))
-    report, metrics = reply.content.config_records.get(REPORT), reply.content.metric_records.get(METRICS)
+    content = content_of(reply)
+    report, metrics = content.config_records.get(REPORT), content.metric_records.get(METRICS)
     if report is None or metrics is None:
         raise Refusal(f"records: expected {METRICS} and {REPORT}")
     said = (report.get("run"), report.get("client"), report.get("round"))

@@ -1,12 +1,12 @@
 """What crosses the wire, in Flower's records: the order that goes down and the reply that comes up.
 
 An order carries the global model and where the round stands; a reply carries the payload of the algorithm, the
-model's statistics and numbers for the record. Reading a reply trusts nothing: that is `inspection`.
+model's statistics and numbers for the record. Reading a reply trusts nothing: that is the guard's.
 """
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import cast
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,6 +18,9 @@ from ecgr.component import State
 from ecgr.simulation.client import ClientJob
 
 ARRAYS, ORDER, REPORT, METRICS, SITE = "arrays", "order", "report", "metrics", "site"
+NUMBERS = ("run", "client", "round_index", "lr", "remembered")
+"""What an order says besides its arrays."""
+
 LOSS = "loss"
 NEVER = -1
 """Stands for a round where there was none."""
@@ -50,32 +53,17 @@ class Order:
     def to_records(self) -> RecordDict:
         """As Flower sends it."""
         arrays = {"params": self.params, **_prefix("buffers", self.buffers), **_prefix("server", self.server)}
-        order = ConfigRecord(
-            {
-                "run": self.run,
-                "client": self.client,
-                "round": self.round_index,
-                "lr": self.lr,
-                "remembered": self.remembered,
-            }
+        return RecordDict(
+            {ARRAYS: to_arrays(arrays), ORDER: ConfigRecord({name: getattr(self, name) for name in NUMBERS})}
         )
-        return RecordDict({ARRAYS: to_arrays(arrays), ORDER: order})
 
     @classmethod
     def from_records(cls, content: RecordDict) -> "Order":
         """As it was sent; the server is trusted."""
         arrays = {name: _tensor(array) for name, array in content.array_records[ARRAYS].items()}
-        order = content.config_records[ORDER]
-        return cls(
-            run=cast("str", order["run"]),
-            client=cast("int", order["client"]),
-            round_index=cast("int", order["round"]),
-            lr=cast("float", order["lr"]),
-            remembered=cast("int", order["remembered"]),
-            params=arrays["params"],
-            buffers=_with_prefix("buffers", arrays),
-            server=_with_prefix("server", arrays),
-        )
+        numbers: dict[str, Any] = {name: content.config_records[ORDER][name] for name in NUMBERS}
+        buffers, server = _with_prefix("buffers", arrays), _with_prefix("server", arrays)
+        return cls(**numbers, params=arrays["params"], buffers=buffers, server=server)
 
     def job(self, state: State) -> ClientJob:
         """The work itself, for `train_client`."""

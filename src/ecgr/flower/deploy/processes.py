@@ -118,7 +118,7 @@ class Service:
 
 
 def processes_with(mark: str) -> list[int]:
-    """The processes that carry a mark in their environment, as Linux tells; elsewhere nobody can be found that way."""
+    """The processes that carry a mark in their environment, by Linux's /proc; other systems have none."""
     sought, found = f"{MARK}={mark}".encode(), []
     for path in Path("/proc").glob("[0-9]*/environ"):
         with suppress(OSError):  # gone, or somebody else's
