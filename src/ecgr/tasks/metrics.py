@@ -93,13 +93,18 @@ def _counts(outputs: Array, targets: Array) -> NDArray[np.int64]:
     return np.stack([a.reshape(rows, -1).sum(axis=0) for a in (predicted & truth, predicted, truth)])
 
 
+class _Defaults:
+    __slots__ = ()
+    unit: ClassVar[str] = ""
+    larger_is_better: ClassVar[bool] = True
+
+
 @component
-class Accuracy:
+class Accuracy(_Defaults):
     """The share of samples that are predicted rightly; of several labels, all of them."""
 
     name: ClassVar[str] = "accuracy"
     unit: ClassVar[str] = SHARE
-    larger_is_better: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
         """(2, C): right and all samples by true class; of several labels, in one column."""
@@ -114,12 +119,11 @@ class Accuracy:
 
 
 @component
-class BalancedAccuracy:
+class BalancedAccuracy(_Defaults):
     """The mean, over the classes that occur, of the share of a class's samples that are predicted rightly."""
 
     name: ClassVar[str] = "balanced_accuracy"
     unit: ClassVar[str] = SHARE
-    larger_is_better: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
         """(2, C): right and all samples by true class; of several labels, yes and no of each are classes."""
@@ -137,7 +141,7 @@ class BalancedAccuracy:
 
 
 @component
-class MacroF1:
+class MacroF1(_Defaults):
     """The mean of the classes' F1, over the classes that occur or are predicted."""
 
     name: ClassVar[str] = "macro_f1"
@@ -156,7 +160,7 @@ class MacroF1:
 
 
 @component
-class AUC:
+class AUC(_Defaults):
     """Area under the ROC curve; of several classes (each against the rest) or labels the mean of those that occur."""
 
     name: ClassVar[str] = "auc"
@@ -181,7 +185,7 @@ class AUC:
 
 
 @component
-class R2:
+class R2(_Defaults):
     """The share of the targets' variance that is explained; the mean over several outputs."""
 
     name: ClassVar[str] = "r2"
@@ -204,7 +208,7 @@ class R2:
 
 
 @component
-class MAE:
+class MAE(_Defaults):
     """Mean absolute error."""
 
     name: ClassVar[str] = "mae"
@@ -223,7 +227,7 @@ class MAE:
 
 
 @component
-class Perplexity:
+class Perplexity(_Defaults):
     """The exponential of the mean cross entropy of class scores: among how many classes a model is as good as torn."""
 
     name: ClassVar[str] = "perplexity"
