@@ -180,7 +180,7 @@ class TestSentence:
         """Five tests, so 2/2^10 * 5 = 0.00977."""
         assert details(comparison.pairs[0]) == (
             "mean accuracy of the last two rounds, larger is better, 46.0 % against 45.0 %, difference +1.0,"
-            " 95 % CI 0.9 to 1.2, 10 seeds, p = 0.00977 after Holm over 5;"
+            " 95 % CI 0.9 to 1.2, 10 seeds, p = 0.0098 after Holm over 5;"
             " not converged: more rounds or a larger lr first (both curves improve to the end);"
             " only 2 rounds: what counts is the mean accuracy of the last two rounds."
         )

@@ -128,10 +128,8 @@ def difference_rows(figure: "Figure", pairs: Sequence[Pair]) -> None:
     ax.set_yticks([-row for row in range(len(pairs))], [short_title(name) for name in names])
     ax.set_ylim(0.6 - len(pairs), 0.6)
     unit = quantity.difference_unit
-    baselines = {pair.baseline for pair in pairs}
-    against = short_title(baselines.pop()) if len(baselines) == 1 else "the baseline"
     name = quantity.name.replace("_", " ")
-    ax.set_xlabel(f"difference to {against}, " + (f"{unit} of {name}" if unit else name))
+    ax.set_xlabel(f"difference to {short_title(pairs[0].baseline)}, " + (f"{unit} of {name}" if unit else name))
     if not quantity.larger_is_better:
         ax.invert_xaxis()  # better is to the right
     ax.grid(axis="x")

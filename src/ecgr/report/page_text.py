@@ -23,7 +23,7 @@ NAMED = 6
 UNFINISHED = {
     "still going": "not counted",
     "interrupted": "not counted",
-    "diverged": "and counted as ones without an end",
+    "diverged": "and their method is called diverged",
 }
 """What becomes of runs that are not finished."""
 MOST_REJECTED = 200
@@ -61,7 +61,7 @@ def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
         "runs": run_table(runs),
         "hashes": data_hashes(runs),
         "made_with": made_with(runs),
-        "notes": notes(runs),
+        "notes": data_notes(runs),
         "rejected": rejections(runs),
     }
 
@@ -223,7 +223,7 @@ def made_with(runs: Sequence[Run]) -> list[str]:
     return _counted(_made_with(run.record.manifest) for run in runs)
 
 
-def notes(runs: Sequence[Run]) -> list[str]:
+def data_notes(runs: Sequence[Run]) -> list[str]:
     """What the runs noted about their data, each once with the number of runs."""
     return _counted(str(note) for run in runs for note in run.record.manifest.get("notes", []))
 

@@ -184,4 +184,4 @@ def _short(pair: Pair, several: bool) -> str:
 
 
 def _p(p: float) -> str:
-    return "p < 0.001" if p < 0.001 else f"p = {p:.3g}"
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
