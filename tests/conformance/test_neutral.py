@@ -11,8 +11,8 @@ from ecgr.core.regulators import REGULATORS
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import final_state, simulate, start
 from ecgr.tasks.losses import LOSSES
+from support.compositions import tiny
 from support.problems import same_bits
-from support.tiny import tiny
 
 NEUTRAL = [
     "fedprox(mu=0)",

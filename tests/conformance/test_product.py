@@ -25,8 +25,7 @@ from ecgr.simulation.engines.pool import ProcessPool
 from ecgr.simulation.rounds import Snapshot, final_state, play_round, start
 from ecgr.simulation.workspace import Portable, Problem, Workspace
 from ecgr.tasks.losses import LOSSES
-from support.compositions import VARIANTS, covering, pairs, whole
-from support.tiny import PARTS, difference, tiny
+from support.compositions import PARTS, VARIANTS, covering, difference, pairs, tiny, whole
 
 TOGETHER, APART = pairs()
 COVERING = covering(together=2)

@@ -22,8 +22,8 @@ from ecgr.flower.apps.enrolment import Enrolment, Listed, left_out, read_list, w
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.guard import Refusal
 from ecgr.runs.record import RunRecord
+from support.federations import Ticks
 from support.hospitals import HOSPITALS, write_hospitals
-from support.ticks import Ticks
 
 HONEST = Enrolment(0, 40, 10, '{"features": 3}', "bce", ("auc",), "abc")
 

@@ -20,8 +20,7 @@ from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.runs.record import RunRecord
 from ecgr.simulation.prepare import prepare
-from support.federations import CLIENTS, experiment, nodes
-from support.ticks import Ticks
+from support.federations import CLIENTS, Ticks, experiment, nodes
 
 KEYS = [bytes([65 + client]) for client in range(CLIENTS)]
 

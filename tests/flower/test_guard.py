@@ -29,7 +29,7 @@ from ecgr.flower.apps.server import Federation
 from ecgr.flower.apps.site import Prepared, app_for
 from ecgr.flower.guard import Arrival, Guard, reserved_names
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
-from support.ticks import Ticks
+from support.federations import Ticks
 
 PARTS = [range(10), range(10, 17), range(17, 25), range(25, 34)]
 ROUNDS = 2
@@ -88,20 +88,23 @@ def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(same_bits(a[name], b[name]) for name in a)
 
 
+OTHERS = sorted(set(ALGORITHMS) - {"scaffold"})
 KINDS = [
-    *product(BAD, ["scaffold"], ["first", "last"]),
-    *(  # of the others each kind and each algorithm in both places, not each pair of them
-        (kind, algorithm, ("first", "last")[(i + j) % 2])
+    *quick_where(lambda kind, algorithm, place: place == "first", product(BAD, ["scaffold"], ["first", "last"])),
+    *(  # of the others each kind and each algorithm; each pair of them at night
+        pytest.param(
+            kind,
+            algorithm,
+            ("first", "last")[(i + j) % 2],
+            marks=pytest.mark.slow if j == i % len(OTHERS) else pytest.mark.nightly,
+        )
         for i, kind in enumerate(list(BAD)[:MAIN_KINDS])
-        for j, algorithm in enumerate(sorted(set(ALGORITHMS) - {"scaffold"}))
+        for j, algorithm in enumerate(OTHERS)
     ),
 ]
 
 
-@pytest.mark.parametrize(
-    ("kind", "algorithm", "place"),
-    quick_where(lambda kind, algorithm, place: (algorithm, place) == ("scaffold", "first"), KINDS),
-)
+@pytest.mark.parametrize(("kind", "algorithm", "place"), KINDS)
 def test_a_bad_reply_leaves_the_aggregate_of_the_good_ones(
     algorithm: str, kind: str, place: str, tmp_path: Path
 ) -> None:

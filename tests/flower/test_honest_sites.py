@@ -27,7 +27,7 @@ from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.server import Federation
 from ecgr.flower.apps.site import Prepared, app_for
-from support.ticks import Ticks
+from support.federations import Ticks
 
 SIZES = {"1:10:100": (4, 40, 400), "1:1:1000": (2, 2, 2000), "1:1000:1000": (2, 2000, 2000), "1:50": (16, 800)}
 ROUNDS = 4

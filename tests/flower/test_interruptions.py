@@ -19,8 +19,7 @@ from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, server_app
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.apps.site import GENERATIONS, SiteState
-from support.federations import experiment, federate, grid
-from support.ticks import Ticks
+from support.federations import Ticks, experiment, federate, grid
 
 
 @pytest.fixture(autouse=True)

@@ -29,7 +29,7 @@ from ecgr.flower.deploy.local import Submission, Supervisor, federate
 from ecgr.flower.deploy.processes import Service, free_ports, listens
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
-from support.ticks import Ticks
+from support.federations import Ticks
 
 
 def python(tmp_path: Path, code: str) -> Service:

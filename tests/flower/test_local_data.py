@@ -14,9 +14,9 @@ from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
+from support.federations import Ticks
 from support.hospitals import HOSPITALS, write_hospitals
 from support.quick import quick_where
-from support.ticks import Ticks
 
 
 @pytest.fixture

@@ -24,7 +24,7 @@ from ecgr.flower.apps.server import Federation
 from ecgr.flower.apps.site import Prepared, app_for
 from ecgr.flower.apps.wire import Order
 from ecgr.flower.guard import Arrival, Asked
-from support.ticks import Ticks
+from support.federations import Ticks
 
 CASES = 600
 CULPRIT = 1

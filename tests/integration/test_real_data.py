@@ -15,7 +15,7 @@ from ecgr.config.experiment import load, presets, read
 from ecgr.runs.sweep import grid
 from ecgr.tasks.data import LC25000
 from support.commands import ecgr
-from support.lc25000 import write_lc25000
+from support.image_sets import write_lc25000
 
 pytestmark = pytest.mark.slow
 needs_images = pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="$ECGR_DATA names no folder of image sets")

@@ -16,7 +16,7 @@ from ecgr.report.cards import cards
 from ecgr.report.page import render
 from ecgr.report.page_text import config_texts, cost_table
 from ecgr.report.table import to_json
-from support.pages import Page, page
+from support.reports import Page, page
 from support.runs import write_comparison_runs, write_run
 
 

@@ -15,8 +15,7 @@ from ecgr.analysis.records import find_runs
 from ecgr.errors import ConfigError, DataError, EnvironmentFault
 from ecgr.runs.record import RunRecord
 from support.hostile import HOSTILE, harmless, shown
-from support.pages import page
-from support.reports import page_about, report_on
+from support.reports import page, page_about, report_on
 from support.runs import write_comparison_runs, write_run
 
 MEGABYTE = 1_000_000

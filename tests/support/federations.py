@@ -8,9 +8,23 @@ from ecgr.config.experiment import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.memory import Tamper
 from ecgr.runs.record import RunRecord
-from support.ticks import Ticks
 
 CLIENTS = 4
+
+
+class Ticks:
+    """A clock that only sleeping moves: deadlines without waiting, and the same on every machine."""
+
+    def __init__(self) -> None:
+        self._seconds = 0.0
+
+    def monotonic(self) -> float:
+        """Seconds slept."""
+        return self._seconds
+
+    def sleep(self, seconds: float) -> None:
+        """Move on at once."""
+        self._seconds += seconds
 
 
 def experiment(algorithm: str, regulator: str = "ecgr", changes: Mapping[str, Any] | None = None) -> Experiment:

@@ -13,7 +13,7 @@ from ecgr.errors import DataError
 from ecgr.tasks.data import LC25000
 from ecgr.tasks.data.fetch import verify
 from ecgr.tasks.data.image_folder import CLASSES, nearest_subset
-from support.lc25000 import write_lc25000
+from support.image_sets import write_lc25000
 
 
 @pytest.fixture(autouse=True)
