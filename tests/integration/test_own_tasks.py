@@ -125,7 +125,7 @@ def test_a_run_never_goes_on_with_another_task(tmp_path: Path) -> None:
     run(task, tmp_path / "run", **FEW)
     x, y = task.train.inputs.copy(), task.train.targets
     x[0, 0] += 1
-    with pytest.raises(EcgrError, match=r"another data.sha256"):
+    with pytest.raises(EcgrError, match=r"another data$"):
         run(replace(task, train=(x, y)), tmp_path / "run", resume=True, **FEW)
     with pytest.raises(EcgrError, match=r"another task.loss.name: 'bce', now 'mse'"):
         run(replace(task, loss="mse"), tmp_path / "run", resume=True, **FEW)

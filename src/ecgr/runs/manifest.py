@@ -22,6 +22,7 @@ PARTITION = "partition"
 LABELS = (("run", "seed"), ("run", "name"))
 PLACES = (("data", "root"), ("partition", "file"))
 """Where data lie; what they are is known by their hashes."""
+APART = {"config.run.name", "config.data.root", "config.data.sha256", "config.partition.file"}
 TASK = ("data", "model", "loss", "metric")
 """Parts of the code that are the task's, the same for every method."""
 
@@ -35,14 +36,14 @@ def identity_key(identity: Identity) -> str:
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:
-    """A line for each fact in which two runs differ, their names apart."""
+    """A line for each setting in which two runs differ; names apart, and what other facts say better."""
     lines = []
     for key in sorted({*old, *new}):
         before, after = old.get(key), new.get(key)
         where = f"{path}.{key}" if path else key
         if isinstance(before, Mapping) and isinstance(after, Mapping):
             lines += differences(before, after, where)
-        elif before != after and where not in ("config.run.name", "config.data.root", "config.partition.file"):
+        elif before != after and where not in APART:
             lines.append(f"{where.removeprefix('config.')}: {before!r}, now {after!r}")
     return lines
 

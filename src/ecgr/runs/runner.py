@@ -225,14 +225,14 @@ def _finished(directory: Path, problem: "Problem", identity: Identity) -> bool:
     More rounds are no other run: it is then not finished any more, and goes on.
     """
     record = RunRecord.open(directory)
-    identity = {**identity, "task": task_facts(problem)}
+    told = {"config": identity["config"], "task": task_facts(problem)}
     before, rounds = record.config["federation"]["rounds"], problem.experiment.federation.rounds
-    manifest = {**record.manifest, "config": record.config}
+    manifest = record.manifest
     if rounds > before:
         _refuse_other_schedule(directory, problem.experiment, before)
         federation = {**record.config["federation"], "rounds": rounds}
         manifest = {**manifest, "config": {**record.config, "federation": federation}, "key": problem.experiment.key()}
-    if other := differences({key: manifest.get(key) for key in identity}, identity):
+    if other := [*differences({key: manifest.get(key) for key in told}, told), *changed_facts(manifest, identity)]:
         raise ConfigError(*(f"resume: {directory} was run with another {line}" for line in other))
     if record.diverged is not None:
         raise Diverged(f"{directory} diverged, and would again: {record.diverged}")
