@@ -31,7 +31,7 @@ def test_the_options_make_a_cluster() -> None:
 def test_options_of_a_cluster_are_refused_without_one(
     engine: str | None, given: tuple[str | None, float | None, float | None], option: str
 ) -> None:
-    with pytest.raises(ConfigError, match=f"{option}: is for a Ray cluster; add --engine ray"):
+    with pytest.raises(ConfigError, match=f"{option}: only for a Ray cluster; add --engine ray"):
         chosen_engine(engine, *given)
 
 

@@ -115,7 +115,7 @@ def test_a_comparison_survives_the_death_of_a_node_to_the_bits_of_serial(
     cluster.remove_node(second, allow_graceful=False)
     errors = end(process)
     assert process.returncode == 0, errors
-    assert "its worker died; begun again" in errors
+    assert "its worker died; restarted" in errors
     assert models(tmp_path) == serial
 
 
@@ -256,6 +256,6 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     os.kill(process.pid, signal.SIGINT)
     errors = end(process)
     assert process.returncode == 130, errors
-    assert "to go on: ecgr run quickstart" in errors
+    assert "to continue: ecgr run quickstart" in errors
     _, alive = psutil.wait_procs({*begun, *marked(mark)}, timeout=20)
     assert alive == []

@@ -17,14 +17,14 @@ USAGE_PROBLEM = typer.BadParameter.__mro__[2]
 """Click's base of everything wrong with a command line; typer brings a click of its own or uses the installed one."""
 
 ARGUMENT = re.compile(r"^(out|resume|workers|engine|methods|baseline|seeds|tune): ")
-"""What Python calls an argument is an option here."""
+"""Arguments of Python that are options here."""
 
 WELCOME = """\
 ecgr: what helps against non-IID clients in federated learning, by how much, and why.
 
 See an answer, in under a minute:     ecgr demo
-Ask it about a problem of yours:      ecgr compare my_task.py:task --methods fedavg,fedacg,drift_correction
-What there is to choose from:         ecgr list methods
+Compare on your own problem:          ecgr compare my_task.py:task --methods fedavg,fedacg,drift_correction
+What can be chosen:                   ecgr list methods
 
 Every command: ecgr --help"""
 
@@ -64,7 +64,7 @@ def common(
     context: typer.Context,
     version: Annotated[
         bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and leave."),
+        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback for any error.")] = False,
 ) -> None:
@@ -74,7 +74,7 @@ def common(
 
 
 def run_command_line() -> int:
-    """Run the command that was given; its exit code."""
+    """Run the given command and return its exit code."""
     debug = "--debug" in sys.argv
     arguments = [argument for argument in sys.argv[1:] if argument != "--debug"]
     try:
@@ -93,7 +93,7 @@ def run_command_line() -> int:
 def _explain(error: BaseException) -> tuple[list[str], int]:
     """What to say about an error, and the exit code."""
     if was_interrupted(error) and not isinstance(error, Interrupted):
-        return [f"interrupted; what was written stays; again: {this_command()}"], Interrupted.exit_code
+        return [f"interrupted; what was written is kept; to run it again: {this_command()}"], Interrupted.exit_code
     if isinstance(error, EcgrError):
         return [ARGUMENT.sub(r"--\1: ", line) for line in str(error).splitlines()], error.exit_code
     if isinstance(error, USAGE_PROBLEM):
@@ -101,5 +101,5 @@ def _explain(error: BaseException) -> tuple[list[str], int]:
         message = re.sub(r"( Did you mean [^?]+\?)\1", r"\1", message)  # typer suggests, and so does a newer click
         return [f"{message.rstrip('.')} (see `ecgr --help`)"], 2
     if isinstance(error, typer.Abort):
-        return ["left"], 1
+        return ["aborted"], 1
     return [f"unexpected {type(error).__name__}: {error}; this is a bug, --debug shows where"], 1

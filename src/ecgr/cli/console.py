@@ -55,7 +55,7 @@ def scores(row: Mapping[str, Any]) -> str:
 
 
 def summary(row: Mapping[str, Any]) -> dict[str, Any]:
-    """What a program is told of a round."""
+    """A round as ``--json`` prints it."""
     others = {name: row[name] for name in ("loss", "train_loss", "worst_client")}
     return {"round": row["round"], **row["metrics"], **others}
 
@@ -67,7 +67,7 @@ def complain(*lines: str) -> None:
 
 
 def say(line: str) -> None:
-    """A line of the result, as it is, whatever its length and brackets."""
+    """A line of the result, unchanged: not wrapped, no markup."""
     out.print(line, markup=False, soft_wrap=True)
 
 
@@ -86,7 +86,7 @@ class Interrupted(EcgrError):
 
 
 def interrupt(number: int, frame: object) -> NoReturn:
-    """The handler of Ctrl-C: the first ends the work in order, the second at once."""
+    """The handler of Ctrl-C: the first cleans up, the second ends at once."""
     global _came  # noqa: PLW0603 - a signal is global
     if _came:
         os.write(2, b"ecgr: interrupted twice; left at once\n")
@@ -96,13 +96,13 @@ def interrupt(number: int, frame: object) -> NoReturn:
 
 
 def was_interrupted(error: BaseException | None = None) -> bool:
-    """Whether Ctrl-C is behind an error: raised inside an import it can come out as anything."""
+    """Whether Ctrl-C caused an error; raised inside an import it can surface as anything."""
     return _came or isinstance(error, (KeyboardInterrupt, Interrupted))
 
 
 @contextmanager
 def resumable(kept: Callable[[], str]) -> Iterator[None]:
-    """Around work that can be gone on with: an interruption says what ``kept`` says then."""
+    """Around work that can be continued: after Ctrl-C the line ends with what ``kept`` says."""
     try:
         yield
     except BaseException as error:
@@ -118,7 +118,7 @@ def this_command(*more: str) -> str:
 
 
 class RoundProgress:
-    """A context manager to be called with each round's line of the record."""
+    """Progress of one run: a context manager, called with each round's line of the record."""
 
     def __init__(self, title: str, rounds: int) -> None:
         self._rounds = rounds
@@ -161,7 +161,7 @@ class RoundProgress:
 
 @contextmanager
 def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
-    """Show the runs under way: live on a terminal, otherwise a line for each that ended or was restarted."""
+    """Show the runs: live on a terminal, otherwise a line for each that ended or was restarted."""
     display = SweepDisplay(plans)
     with resumable(lambda: _kept_runs(plans)):
         if err.is_terminal:
@@ -174,8 +174,8 @@ def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
 def _kept_runs(plans: Sequence[Planned]) -> str:
     finished = sum(planned.finished for planned in plans)
     return (
-        f"{finished} of {len(plans)} runs are finished, the others are kept up to their last checkpoint;"
-        f" to go on: {this_command()}"
+        f"{finished} of {len(plans)} runs are finished, the others keep their last checkpoint;"
+        f" to continue: {this_command()}"
     )
 
 
@@ -202,20 +202,20 @@ class SweepDisplay:
         return row
 
     def _states(self) -> str:
-        """How many are under way, failed, and had to begin again."""
+        """How many are running, failed and restarted."""
         under_way = self._begun - {planned.name for planned in self._plans if planned.finished}
-        states = {"under way": under_way, "failed": self._failed, "begun again": self._again}
+        states = {"running": under_way, "failed": self._failed, "restarted": self._again}
         return "".join(f", {len(names)} {state}" for state, names in states.items() if names)
 
     def _left(self, done: int, rounds: int) -> str:
-        """The time that is left, if it goes on as it went."""
+        """The time left at the pace so far."""
         fresh = done - self._done_before
         if not fresh:
             return ""
         return f"about {duration((time.monotonic() - self._began) / fresh * (rounds - done))} left"
 
     def _best(self, finished: Sequence[Planned]) -> str:
-        """The arm with the best mean among the finished runs; nothing before there are two arms."""
+        """The method with the best mean among the finished runs; empty until there are two."""
         from ecgr.analysis.records import read_runs  # slow to import
         from ecgr.analysis.summaries import last5
 
@@ -224,26 +224,26 @@ class SweepDisplay:
                 (run,) = read_runs([RunRecord.open(planned.directory)])
                 end, metric = last5(run.summary), run.summary.metric
                 self._ends[planned.name] = (planned.experiment.key(), run.summary.method, end, metric)
-        arms: dict[str, list[float]] = {}
+        methods: dict[str, list[float]] = {}
         for key, _, end, _ in self._ends.values():
             if end is not None:
-                arms.setdefault(key, []).append(end)
-        if len(arms) < 2:
+                methods.setdefault(key, []).append(end)
+        if len(methods) < 2:
             return ""
         names = {key: (method, metric) for key, method, _, metric in self._ends.values()}
-        best = max(arms, key=lambda key: names[key][1].gain(fmean(arms[key])))
+        best = max(methods, key=lambda key: names[key][1].gain(fmean(methods[key])))
         method, metric = names[best]
-        return f"best so far: {method}, {metric.level(fmean(arms[best]))}, mean of {len(arms[best])}"
+        return f"best so far: {method}, {metric.level(fmean(methods[best]))}, mean of {len(methods[best])}"
 
     def begun(self, planned: Planned, attempt: int) -> None:
-        """A run was handed to a worker; one line where it is not the first, which died, and there is no terminal."""
+        """A run was given to a worker; without a terminal, a line if an earlier worker died."""
         self._begun.add(planned.name)
         if attempt > 1:
             self._again.add(planned.name)
-            self._line(planned, "its worker died; begun again")
+            self._line(planned, "its worker died; restarted")
 
     def ended(self, planned: Planned) -> None:
-        """A run is finished or has failed; one line where there is no terminal, none of one that never began."""
+        """A run finished or failed; without a terminal, a line if it had begun."""
         self._begun.discard(planned.name)
         if not planned.finished:
             self._failed.add(planned.name)

@@ -1,4 +1,4 @@
-"""`ecgr data` and `ecgr partition`: what there is to train on, and who gets what."""
+"""`ecgr data` and `ecgr partition`: data sets, and how samples are partitioned."""
 
 from dataclasses import asdict
 from pathlib import Path
@@ -19,9 +19,9 @@ from ecgr.tasks.data import Dataset, strata
 from ecgr.tasks.data.fetch import available, fetch, verify
 from ecgr.tasks.partition import Partition, save_partition
 
-Root = Annotated[str | None, typer.Option("--root", help="Where data sets lie; $ECGR_DATA by default.")]
+Root = Annotated[str | None, typer.Option("--root", help="Folder of the data sets; $ECGR_DATA by default.")]
 
-data_app = typer.Typer(help="Which data sets are there, whole and unaltered; get those that are not.")
+data_app = typer.Typer(help="Which data sets are present and undamaged; download missing ones.")
 
 
 @command(data_app, "list", "ecgr data list")
@@ -39,11 +39,11 @@ def list_command(as_json: Json = False) -> None:
 
 @command(data_app, "verify", "ecgr data verify mnist")
 def verify_command(
-    names: Annotated[list[str] | None, typer.Argument(help="Data sets; all that are there by default.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(help="Data sets; by default all that are present.")] = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:
-    """Read whole data sets: damage ends with exit code 3; other counts or bytes than the official ones are said."""
+    """Read whole data sets. Damage is exit code 3; counts or bytes that are not the official ones are noted."""
     chosen = names or [row.name for row in available() if row.place is not None]
     reports = [verify(name, root) for name in chosen]
     if as_json:
@@ -55,8 +55,10 @@ def verify_command(
 
 
 @command(data_app, "fetch", "ecgr data fetch mnist --root ~/data")
-def fetch_command(names: Annotated[list[str], typer.Argument(help="Data sets to get.")], root: Root = None) -> None:
-    """Download data sets, checked against their known hashes before they are put into place."""
+def fetch_command(
+    names: Annotated[list[str], typer.Argument(help="Data sets to download.")], root: Root = None
+) -> None:
+    """Download data sets, and check them against their known hashes."""
     for name in names:
         folder = fetch(name, root)
         say(f"{name}: {folder}")
@@ -65,7 +67,7 @@ def fetch_command(names: Annotated[list[str], typer.Argument(help="Data sets to 
 def partition_command(
     experiment: Annotated[
         str | None,
-        typer.Argument(metavar="[PRESET or FILE]", help="As of run and compare; by default the preset for --data."),
+        typer.Argument(metavar="[PRESET or FILE]", help="As for run and compare; by default the preset for --data."),
     ] = None,
     data: Annotated[str | None, typer.Option("--data", help="Data set.")] = None,
     clients: Annotated[int | None, typer.Option("--clients", help="How many clients.")] = None,
@@ -136,7 +138,7 @@ def _picture(
 
 
 def _preset_for(data: str) -> str | dict[str, Any]:
-    """The settings that go with a data set: batch size decides how poor a client may be."""
+    """The preset that goes with a data set; its batch size sets the smallest client."""
     usual = (
         "quickstart" if data == "digits" else "",
         *(f"{folder}/{data}" for folder in ("paper", "hospitals", "text")),

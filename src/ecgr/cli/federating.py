@@ -65,7 +65,7 @@ def local_command(
     deadline: Deadline = 600.0,
     norm_factor: NormFactor = 10.0,
     outliers: Outliers = "reject",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start it.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, or start it.")] = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep keys, logs and site states in DIR/.federation.")] = False,
     as_json: Json = False,
 ) -> None:

@@ -45,8 +45,8 @@ METHODS = "methods"
 NOTES = (
     f"A method is written {NOTATION}.",
     "up, down: vectors of the model's size a client and round, in brackets with a regulator; client, server: kept from"
-    " round to round, N for each of the clients; passes: forward and backward a step. What a client keeps makes it"
-    " stateful: it must come back.",
+    " round to round, N for each of the clients; passes: forward and backward a step. A client that keeps something is"
+    " stateful: it must take part again.",
     "measured: tuned, with paired seeds, in docs/results/methods.md; our screening: smaller runs that were not kept;"
     " literature: claimed there.",
 )
@@ -64,7 +64,7 @@ def list_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show what there is to choose from: methods, algorithms, regulators, models, data sets, presets, …"""
+    """Show what can be chosen: methods, algorithms, regulators, models, data sets, presets, …"""
     if kind is not None and kind not in kinds(""):
         raise ConfigError(unknown("list", kind, kinds(""), kind="table"))
     if kind == METHODS:
@@ -88,7 +88,7 @@ def list_command(
 
 
 def _row(table: PartTable[Any], name: str) -> dict[str, Any]:
-    """An entry: what it is, what it takes, the package it comes from; of one that is broken, why."""
+    """An entry: what it is, its parameters, its package; or why it cannot be loaded."""
     try:
         entry = table[name]
         what, parameters = (getdoc(entry) or "").partition("\n")[0], list(parameters_of(entry))

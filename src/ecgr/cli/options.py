@@ -20,10 +20,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 class PlainCommand(TyperCommand):
-    """Help as it is meant: typer escapes brackets for rich's markup, which is not used here."""
+    """Plain help: typer escapes brackets for rich's markup, which is not used here."""
 
     def get_help(self, ctx: click.Context) -> str:
-        """The help without what only rich would take away."""
         return super().get_help(ctx).replace("\\[", "[")
 
 
@@ -57,14 +56,14 @@ Workers = Annotated[
 ]
 EngineName = Annotated[
     str | None,
-    typer.Option("--engine", help="What does the work: serial, pool, ray. By default serial for one worker."),
+    typer.Option("--engine", help="Where clients train: serial, pool or ray; serial by default for one worker."),
 ]
 RayAddress = Annotated[
     str | None,
     typer.Option(
         "--ray-address",
         metavar="HOST:PORT",
-        help="With --engine ray: a cluster that runs already, by default that in RAY_ADDRESS, or one on this machine.",
+        help="With --engine ray: a running cluster; by default RAY_ADDRESS, or a new one on this machine.",
     ),
 ]
 CpusPerWorker = Annotated[
@@ -73,7 +72,7 @@ CpusPerWorker = Annotated[
 GpusPerWorker = Annotated[
     float | None, typer.Option("--gpus-per-worker", metavar="N", help="With --engine ray: e.g. 0.25; none by default.")
 ]
-Device = Annotated[str, typer.Option("--device", help="Where to compute.")]
+Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, …")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in the browser when it is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
@@ -82,7 +81,7 @@ Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 def chosen_engine(
     name: str | None, address: str | None, cpus: float | None, gpus: float | None
 ) -> "str | Cluster | None":
-    """The engine that the options mean; those of a cluster are refused where there is none."""
+    """The engine that the options choose; a cluster's options need ``--engine ray``."""
     if name == "ray":
         from ecgr.simulation.engines.ray import Cluster  # loads torch
 
@@ -90,7 +89,7 @@ def chosen_engine(
     given = {"--ray-address": address, "--cpus-per-worker": cpus, "--gpus-per-worker": gpus}
     for option, value in given.items():
         if value is not None:
-            raise ConfigError(f"{option}: is for a Ray cluster; add --engine ray, or leave it out")
+            raise ConfigError(f"{option}: only for a Ray cluster; add --engine ray, or leave it out")
     return name
 
 

@@ -40,7 +40,7 @@ def run_command(
     cpus_per_worker: options.CpusPerWorker = None,
     gpus_per_worker: options.GpusPerWorker = None,
     device: options.Device = "cpu",
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with an interrupted run, or start it.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, or start it.")] = False,
     log: Annotated[str | None, typer.Option("--log", help="Also write for a tracker: tensorboard.")] = None,
     as_json: options.Json = False,
 ) -> None:
@@ -77,8 +77,8 @@ def run_command(
 
 def _kept_rounds(directory: Path) -> str:
     rounds = len(RunRecord(directory).rounds)
-    kept = f"{directory} keeps {rounds} rounds" if rounds else "no round was finished"
-    return f"{kept}; to go on: {this_command('--resume')}"
+    kept = f"{directory} has {rounds} rounds" if rounds else "no round was finished"
+    return f"{kept}; to continue: {this_command('--resume')}"
 
 
 def _trackers(name: str | None, directory: Path) -> list[Watch]:
@@ -101,7 +101,7 @@ def sweep_command(
     device: options.Device = "cpu",
     dry_run: options.DryRun = False,
 ) -> None:
-    """Run a grid of experiments; finished runs are skipped, partial ones go on."""
+    """Run a grid of experiments; finished runs are skipped, partial ones continue."""
     chosen = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     experiments = list(grid(file, overrides(settings)))
     directory = out_dir or Path("runs") / str(read(file)["run"]["name"])
@@ -114,7 +114,7 @@ def sweep_command(
 
 
 def list_plans(plans: Sequence[Planned], workers: int) -> None:
-    """Print each run with its state and time, and the whole; nothing is written."""
+    """Print each run with its state and time, and the total."""
     left = [planned for planned in plans if not planned.finished]
     seconds = _seconds(left)
     for planned in plans:
@@ -126,12 +126,12 @@ def list_plans(plans: Sequence[Planned], workers: int) -> None:
         # The last run of a worker cannot be shared, so no sweep is shorter than its longest run.
         whole = max(sum(seconds.values()) / workers, *seconds.values())
         processes = "one process" if workers == 1 else f"{workers} processes"
-        estimate = f"about {duration(whole)} with {processes}, calibrated just now"
-        say(f"{estimate}; longer where the machine has other work")
+        estimate = f"about {duration(whole)} with {processes}, as measured just now"
+        say(f"{estimate}; longer if the machine is busy")
 
 
 def _seconds(left: Sequence[Planned]) -> dict[str, float]:
-    """The time of each run by name; empty, with a line that says why, where there are no data to calibrate with."""
+    """The time of each run by name; empty, and said so, if the data to measure with are missing."""
     if not left:
         return {}
     from ecgr.runs.calibration import calibrate  # loads torch
