@@ -37,8 +37,8 @@ class Average(RuleDefaults):
 class HeavyBall(RuleDefaults):
     """Momentum on the server; momentum 0 is averaging.
 
-    In the long run the path is ``1 / (1 - momentum)`` times as long. ``normalised`` weighs the new update by
-    ``1 - momentum``, which leaves the length: the control for whether momentum helped by direction.
+    In the long run steps are ``1 / (1 - momentum)`` times as long. ``normalised`` weighs the new update by
+    ``1 - momentum``, which leaves their length: the control for whether momentum does more than lengthen them.
 
     >>> HeavyBall(momentum=0.5)
     HeavyBall(lr=1.0, momentum=0.5, normalised=False)

@@ -20,7 +20,7 @@ ARGUMENT = re.compile(r"^(out|resume|workers|engine|methods|baseline|seeds|tune)
 """Arguments of Python that are options here."""
 
 WELCOME = """\
-ecgr: what helps against non-IID clients in federated learning, by how much, and why.
+ecgr: what helps against non-IID clients in federated learning, and by how much.
 
 See an answer, in under a minute:     ecgr demo
 Compare on your own problem:          ecgr compare my_task.py:task --methods fedavg,fedacg,drift_correction
@@ -30,7 +30,7 @@ Every command: ecgr --help"""
 
 app = typer.Typer(
     name="ecgr",
-    help="What helps against non-IID clients in federated learning, by how much, and why.",
+    help="What helps against non-IID clients in federated learning, and by how much.",
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
@@ -68,7 +68,7 @@ def common(
     ] = False,
     debug: Annotated[bool, typer.Option("--debug", help="Show a traceback for any error.")] = False,
 ) -> None:
-    """What helps against non-IID clients in federated learning, by how much, and why."""
+    """What helps against non-IID clients in federated learning, and by how much."""
     if context.invoked_subcommand is None:
         typer.echo(WELCOME)
 

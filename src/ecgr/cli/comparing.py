@@ -150,7 +150,7 @@ def demo_command(
     seeds: Annotated[int, typer.Option("--seeds", help="How many.")] = 10,
     open_it: OpenPage = False,
 ) -> None:
-    """Compare five tuned methods on 1,438 handwritten digits at ten non-IID clients: what helps, and why."""
+    """Compare five tuned methods on 1,438 handwritten digits at ten non-IID clients: what helps, and by how much."""
     from ecgr.compare import compare
 
     answer = compare(

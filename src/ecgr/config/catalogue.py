@@ -30,7 +30,10 @@ WHEN: Mapping[str, tuple[str, Evidence]] = {
     "feddyn": ("few clients a round over many rounds", "literature"),
     "fedavgm(server_momentum=0.5)": ("label skew where only the server can be changed", "measured"),
     "fedavgm": ("as with 0.5, over many rounds: momentum 0.9 needs a smaller learning rate", "our screening"),
-    "fedavg/momentum(normalised=true)": ("whether momentum helps by direction: its length is FedAvg's", "literature"),
+    "fedavg/momentum(normalised=true)": (
+        "does momentum do more than lengthen steps? these are not longer",
+        "literature",
+    ),
     "fedadam": ("gradients of very different sizes, as in text; not strong label skew", "literature"),
     "fedyogi": ("as fedadam, where updates change their size abruptly", "literature"),
     "fedexp": ("a learning rate that was chosen too small; can overshoot a tuned one", "measured"),
