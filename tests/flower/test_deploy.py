@@ -111,7 +111,16 @@ def test_init_writes_the_list_of_sites_and_sizes(tmp_path: Path) -> None:
     assert [site.name for site in dealt] == ["site-0", "site-1", "site-2"]
     assert sum(site.samples or 0 for site in dealt) == 1438
     assert read_list(tmp_path / "own" / "server" / "sites.toml") == [Listed("cleveland", 303), Listed("va")]
+    app = (tmp_path / "own" / "server" / "app" / "ecgr_federation" / "apps.py").read_text()
+    assert "local_data=True" in app
     assert "server/keys/cleveland.pub" in (tmp_path / "own" / "README.md").read_text()
+
+
+def test_samples_that_sites_load_themselves_are_their_own(tmp_path: Path) -> None:
+    (tmp_path / "own.toml").write_text('[data]\nname = "site"\n[model]\nname = "mlp"\n')
+    arguments = ["init", str(tmp_path / "own.toml"), "--server", "x.org", "--out", str(tmp_path / "plan")]
+    assert CliRunner().invoke(federate_app, arguments).exit_code == 0
+    assert "local_data=True" in (tmp_path / "plan" / "server" / "app" / "ecgr_federation" / "apps.py").read_text()
 
 
 @pytest.mark.parametrize("site", ["a=-1", "a=x", "../a=3", "a=1 --site a=2", "=3"])
@@ -153,6 +162,7 @@ def test_the_files_for_several_machines(tmp_path: Path) -> None:
     server = tmp_path / "plan" / "server"
     text = guide.read_text()
     assert "flower-supernode --superlink fl.example.org:8443" in text
+    assert f"chown -R ecgr: {tmp_path / 'plan'}\n" in text, "the services' user must be able to enter it"
     assert "the server can run code at every site" in text
     for client in range(2):
         site = tmp_path / "plan" / f"site-{client}"

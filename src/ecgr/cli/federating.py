@@ -17,6 +17,7 @@ from ecgr.config.experiment import Experiment, load
 from ecgr.config.user_code import NAMED, task_or_name
 from ecgr.errors import ConfigError, DataError
 from ecgr.runs.record import RunRecord
+from ecgr.tasks.data import Site
 
 if TYPE_CHECKING:
     from ecgr.flower.apps.enrolment import Listed
@@ -241,6 +242,7 @@ def init_command(
     guard = _guard(min_clients, deadline, norm_factor, outliers)
     with _fields_are_options():
         deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)
+    local_data = local_data or isinstance(chosen.source, Site)  # which is nobody's whole set
     sizes: Sequence[int | None] = [size for _, size in known]
     if not local_data:
         with suppress(DataError):  # this may not be the machine that has the data; there the experiment says

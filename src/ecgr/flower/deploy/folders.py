@@ -291,6 +291,7 @@ def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Pat
     guide.write_text(
         _fill(
             "README.md",
+            home=server.parent,
             clients=len(plan.sites),
             host=deployment.server,
             days=VALID_DAYS,
