@@ -214,6 +214,7 @@ print(sorted(code_of(mine.make).pieces.items()))
 """
 
 
+@pytest.mark.slow
 def test_another_process_finds_the_same(tmp_path: Path) -> None:
     """Sets have another order there, objects another address; the folder is another, too."""
     content = """

@@ -156,24 +156,6 @@ def test_an_unknown_engine_is_refused_with_those_there_are(tmp_path: Path) -> No
         ecgr.compare("quickstart", engine="pol", out=tmp_path / "out")
 
 
-@pytest.mark.slow
-def test_engines_give_the_same_bytes(tmp_path: Path) -> None:
-    few = {"federation.rounds": 1, "partition.clients": 3, "data.fraction": 0.2}
-    answers = [
-        ecgr.compare(
-            "quickstart",
-            methods=["fedavg", "fedavg+ecgr"],
-            seeds=2,
-            settings=few,
-            engine=engine,
-            workers=2,
-            out=tmp_path / engine,
-        )
-        for engine in ("serial", "pool")
-    ]
-    assert answers[0].to_json() == answers[1].to_json()
-
-
 def test_methods_are_listed_with_notation_cost_and_use(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

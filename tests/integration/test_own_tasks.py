@@ -97,15 +97,6 @@ def test_any_task_is_run_and_recorded_by_its_own_metrics(make: Any, tmp_path: Pa
     assert all(task.primary.name in client for client in row["clients"])
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("make", [table, tokens])
-def test_workers_give_the_same_bits(make: Any, tmp_path: Path) -> None:
-    task = make()
-    run(task, tmp_path / "one", **FEW)
-    run(task, tmp_path / "two", workers=2, **FEW)
-    assert model_of(tmp_path / "one") == model_of(tmp_path / "two")
-
-
 def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     task = table()
     run(task, tmp_path / "whole", **FEW)

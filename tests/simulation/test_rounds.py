@@ -1,12 +1,10 @@
 """Rounds: who takes part, what is averaged, what is never aggregated, and what is never extrapolated."""
 
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from torch import Tensor, nn
@@ -256,16 +254,6 @@ def test_rounds_are_numbered_from_one_and_end_with_the_experiment() -> None:
     assert [o.snapshot.rounds for o in outcomes] == [1, 2, 3]
 
 
-@every_algorithm
-def test_going_on_from_a_snapshot_gives_the_bits_of_a_run_that_never_stopped(name: str) -> None:
-    problem = task(name, federation={"rounds": 4, "batch_size": 4, "participation": 0.5})
-    outcomes = list(simulate(problem, SerialEngine(problem), start(problem)))
-    resumed = list(simulate(problem, SerialEngine(problem), outcomes[1].snapshot))
-    assert [o.row["round"] for o in resumed] == [3, 4]
-    assert same_bits(outcomes[-1].snapshot.params, resumed[-1].snapshot.params)
-    assert outcomes[-1].row["loss"] == resumed[-1].row["loss"]
-
-
 def test_regulated_and_plain_runs_see_the_same_batches_and_start_from_the_same_weights() -> None:
     plain, regulated = task(regulator={"name": "none"}), task(regulator={"name": "ecgr"})
     assert same_bits(start(plain).params, start(regulated).params)
@@ -404,18 +392,6 @@ def test_the_final_state_is_a_state_dict_of_the_model() -> None:
     model = problem.model
     model.load_state_dict(final_state(problem, snapshot))
     assert same_bits(ParamSpec.of(model).read(model), snapshot.params)
-
-
-def test_a_round_leaves_every_global_generator_and_the_threads_as_they_were() -> None:
-    states = (torch.random.get_rng_state(), repr(np.random.get_state(legacy=False)), random.getstate())  # noqa: NPY002
-    threads = torch.get_num_threads()
-    problem = task("scaffold")
-    for _ in simulate(problem, SerialEngine(problem), start(problem)):
-        pass
-    assert torch.equal(states[0], torch.random.get_rng_state())
-    assert states[1] == repr(np.random.get_state(legacy=False))  # noqa: NPY002
-    assert states[2] == random.getstate()
-    assert torch.get_num_threads() == threads
 
 
 def test_a_model_that_draws_random_numbers_does_not_depend_on_the_order_of_clients(
