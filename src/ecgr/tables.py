@@ -122,12 +122,8 @@ def unknown(path: str, name: str, allowed: Iterable[str], *, kind: str = "key") 
     line = f"{path}: unknown {kind} {shown(name)}"
     if not choices:
         return f"{line}; there are none"
-    allowed_ones = f"one of: {', '.join(choices)}"
-    return (
-        f"{line}; did you mean {nearest[0]!r}? Expected {allowed_ones}"
-        if nearest
-        else f"{line}; expected {allowed_ones}"
-    )
+    hint = f"did you mean {nearest[0]!r}? Expected" if nearest else "expected"
+    return f"{line}; {hint} one of: {', '.join(choices)}"
 
 
 def shown(value: Any, most: int = 60) -> str:

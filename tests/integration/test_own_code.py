@@ -103,7 +103,7 @@ def test_a_task_file_does_not_replace_the_module_whose_name_it_has(stem: str, tm
     [
         (None, "no.py:task", 2, "no file no.py"),
         ("x = 1", "t.py:task", 2, "t.py: unknown task 'task'"),
-        ("task = 5", "t.py:task", 2, "t.py: task is of type int; give an ecgr.Task"),
+        ("task = 5", "t.py:task", 2, "t.py: expected task to be an ecgr.Task"),
         ("raise SystemExit(7)", "t.py:task", 2, "t.py, line 1: SystemExit: 7"),
         ("import math\nmath.nothing", "t.py:task", 2, "t.py, line 2: AttributeError"),
         ("def task(:\n", "t.py:task", 2, "t.py, line 1: SyntaxError"),

@@ -102,30 +102,22 @@ def cost_of(method: Method) -> Cost:
     Cost(up=1, up_regulated=1, down=1, client=0, server=0, server_per_client=0, forward=1, backward=1)
     """
     algorithm = compose(method.algorithm, method.server)
-    two, three = (_play(algorithm, clients, regulated=False) for clients in (2, 3))
-    regulated = _play(algorithm, 2, regulated=True)
-    per_client = three.server - two.server
+    up, down, client, server = _play(algorithm, 2, regulated=False)
+    per_client = _play(algorithm, 3, regulated=False)[3] - server
+    up_regulated = _play(algorithm, 2, regulated=True)[0]
     return Cost(
-        up=(regulated if not isinstance(method.regulator, Plain) else two).up,
-        up_regulated=regulated.up,
-        down=1 + two.down,
-        client=two.client,
-        server=two.server - 2 * per_client,
+        up=up if isinstance(method.regulator, Plain) else up_regulated,
+        up_regulated=up_regulated,
+        down=1 + down,
+        client=client,
+        server=server - 2 * per_client,
         server_per_client=per_client,
         forward=2 if getattr(method.loss, "needs_teacher", False) else 1,
     )
 
 
-@dataclass(frozen=True, slots=True)
-class _Round:
-    up: int
-    down: int
-    client: int
-    server: int
-
-
-def _play(algorithm: Algorithm, clients: int, *, regulated: bool) -> _Round:
-    """The second round of so many clients: in the first, some methods have nothing to send yet."""
+def _play(algorithm: Algorithm, clients: int, *, regulated: bool) -> tuple[int, ...]:
+    """Vectors up, down, at a client and at the server in the second round; in the first some methods send nothing."""
     params, plan = torch.zeros(SIZE), Plan(steps=2, lr=0.1, momentum=0.9)
     server, states = algorithm.init_server(params), [algorithm.init_client(params)] * clients
     for _ in range(2):
@@ -137,7 +129,7 @@ def _play(algorithm: Algorithm, clients: int, *, regulated: bool) -> _Round:
             states[client], payload = algorithm.finish(trace, down, own)
             results.append(Upload(client, 1, payload))
         params, server = algorithm.aggregate(params, server, results, Population(clients, clients), plan.lr)
-    return _Round(*(_vectors(state) for state in (results[0].payload, down, states[0], server)))
+    return tuple(_vectors(state) for state in (results[0].payload, down, states[0], server))
 
 
 def _vectors(state: State) -> int:

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from math import cos, inf, pi
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from ecgr.component import Count, Fraction, Momentum, NonNegative, Positive, Tensor, component, torch
 from ecgr.tables import Table
@@ -42,18 +42,13 @@ class SGD:
     momentum: Momentum = 0.9
     weight_decay: NonNegative = 0.0
 
+    follows_gradient: ClassVar[bool] = True
+
     @property
     def effective_momentum(self) -> float:
-        """The momentum."""
         return self.momentum
 
-    @property
-    def follows_gradient(self) -> bool:
-        """Yes."""
-        return True
-
     def build(self, parameters: Iterable[Tensor], lr: float) -> "Optimizer":
-        """An optimiser for one client's round."""
         from ecgr.config.lean_sgd import LeanSGD  # loads torch
 
         decay = self.weight_decay
@@ -67,18 +62,10 @@ class AdamW:
     lr: Positive = 0.001
     weight_decay: NonNegative = 0.01
 
-    @property
-    def effective_momentum(self) -> float:
-        """Not heavy-ball: none."""
-        return 0.0
-
-    @property
-    def follows_gradient(self) -> bool:
-        """Its steps are about as long as the learning rate, whatever the gradient."""
-        return False
+    effective_momentum: ClassVar[float] = 0.0
+    follows_gradient: ClassVar[bool] = False  # its steps are about as long as the learning rate, whatever the gradient
 
     def build(self, parameters: Iterable[Tensor], lr: float) -> "Optimizer":
-        """An optimiser for one client's round."""
         return torch.optim.AdamW(parameters, lr=lr, weight_decay=self.weight_decay)
 
 
@@ -98,13 +85,12 @@ class Constant:
     """The same learning rate in every round."""
 
     def factor_at(self, round_index: int, rounds: int) -> float:
-        """One."""
         return 1.0
 
 
 @component
 class Step:
-    """Multiply the learning rate by factor every so many rounds; the first drop comes at round `first` (from 0).
+    """Multiply the learning rate by `factor` every `every` rounds, first in round `first` (from 0).
 
     >>> [Step(every=10).factor_at(t, 100) for t in (0, 9, 10, 20)]
     [1.0, 1.0, 0.5, 0.25]
@@ -117,7 +103,6 @@ class Step:
     first: Count | None = None
 
     def factor_at(self, round_index: int, rounds: int) -> float:
-        """``factor`` to the number of drops so far."""
         first = self.every if self.first is None else self.first
         drops = max(0, (round_index - first) // self.every + 1)
         try:
@@ -137,7 +122,6 @@ class Cosine:
     floor: Fraction = 0.0
 
     def factor_at(self, round_index: int, rounds: int) -> float:
-        """The cosine at this share of the rounds."""
         return self.floor + (1 - self.floor) * (1 + cos(pi * round_index / rounds)) / 2
 
 

@@ -95,7 +95,7 @@ class UserModel:
 
     @classmethod
     def of(cls, given: Any) -> "UserModel":
-        """From whatever can be called for a model."""
+        """From a module, or a class or function that makes one."""
         module = hasattr(given, "state_dict") and not isinstance(given, type)
         return cls(given, {"name": qualified_name(type(given))} if module else user_description(given))
 
@@ -168,12 +168,12 @@ def task_or_name(text: str) -> "str | Task | Experiment":
     made = value if isinstance(value, (Task, Experiment)) else _call(path, name, value)
     if not isinstance(made, (Task, Experiment)):
         kind = type(made).__name__
-        raise ConfigError(f"{path}: {name} is of type {kind}; give an ecgr.Task, or a function that makes one")
+        raise ConfigError(f"{path}: expected {name} to be an ecgr.Task or a function that makes one, got {kind}")
     return made
 
 
 def _run(path: Path) -> ModuleType:
-    """The module that a file is; modules beside it can be imported by it."""
+    """Import a file as a module; it can import the modules beside it."""
     import cloudpickle  # only for user code
 
     if not path.is_file():
