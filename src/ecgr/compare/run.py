@@ -75,7 +75,7 @@ def _refuse_diverged(baseline: Sequence[Planned]) -> None:
     if lost := [run for run in baseline if not run.finished]:
         first = next((run for run in lost if run.diverged is not None), lost[0])
         lr = first.experiment.optimizer.lr
-        rates = ",".join(f"{lr / factor:g}" for factor in (100, 30, 10))
+        rates = ",".join(f"{lr / factor:.2g}" for factor in (100, 30, 10))
         raise QuorumLost(
             f"compare: the baseline diverged with seed {first.experiment.run.seed} at optimizer.lr = {lr:g}, and the"
             f" others were not run any further: there is nothing to compare with; set optimizer.lr={lr / 10:g},"

@@ -6,7 +6,7 @@ exactly what is left.
 
 import re
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -231,8 +231,9 @@ def execute(
     with (
         seen_by_others(own) if kind.remote else nullcontext(own) as jobs,
         kind.open(open_tasks, None if asked is None else min(asked, len(left))) as chosen,
+        closing(chosen.map(jobs, begun)) as answers,
     ):
-        for planned, answer in zip(left, chosen.map(jobs, begun), strict=True):
+        for planned, answer in zip(left, answers, strict=True):
             failure = Failure(planned.name, answer.reason, exit_code=5) if isinstance(answer, Lost) else answer
             if listener is not None:
                 listener.ended(planned)
