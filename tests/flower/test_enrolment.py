@@ -149,7 +149,7 @@ def test_without_a_list_a_thousand_times_the_median_of_the_others_is_the_most(
 def test_sites_that_differ_without_a_majority_are_all_refused() -> None:
     sites = claims(10, 20)
     sites[1] = Enrolment(1, 20, 10, '{"features": 4}', "bce", ("auc",), "abc")
-    with pytest.raises(ConfigError, match=r"""their shape: '\{"features": 3\}' at 0; '\{"features": 4\}' at 1"""):
+    with pytest.raises(ConfigError, match=r"""their shape: '\{"features": 3\}' at a; '\{"features": 4\}' at b"""):
         left_out([Listed("a"), Listed("b")], sites)
 
 

@@ -169,10 +169,10 @@ def left_out(listed: Sequence[Listed], sites: Mapping[int, Enrolment]) -> dict[i
             if getattr(site, kind) > limit:
                 where = f"{TIMES_THE_MEDIAN:,} times the median of the others" if known is None else "in the list"
                 refused[client] = f"{kind}: it claims {getattr(site, kind):,}, allowed {limit:,} ({where})"
-    return {**_unlike({c: site for c, site in sites.items() if c not in refused}), **refused}
+    return {**_unlike(listed, {c: site for c, site in sites.items() if c not in refused}), **refused}
 
 
-def _unlike(sites: Mapping[int, Enrolment]) -> dict[int, str]:
+def _unlike(listed: Sequence[Listed], sites: Mapping[int, Enrolment]) -> dict[int, str]:
     """Sites that speak of another task than most; with no majority nobody knows which is meant, and all are refused."""
     said = {client: {name: getattr(site, name) for name in ALIKE} for client, site in sites.items()}
     counted = Counter(tuple(values.values()) for values in said.values())
@@ -180,7 +180,7 @@ def _unlike(sites: Mapping[int, Enrolment]) -> dict[int, str]:
         return {}
     most, count = counted.most_common(1)[0]
     if 2 * count <= len(sites):
-        raise ConfigError(*(line for name in ALIKE for line in _differences(name, sites)))
+        raise ConfigError(*(line for name in ALIKE for line in _differences(name, listed, sites)))
     common = dict(zip(ALIKE, most, strict=True))
     return {
         client: f"{name}: {shown(values[name])}, most sites have {shown(common[name])}"
@@ -190,11 +190,11 @@ def _unlike(sites: Mapping[int, Enrolment]) -> dict[int, str]:
     }
 
 
-def _differences(name: str, sites: Mapping[int, Enrolment]) -> list[str]:
-    said: dict[Any, list[int]] = {}
+def _differences(name: str, listed: Sequence[Listed], sites: Mapping[int, Enrolment]) -> list[str]:
+    said: dict[Any, list[str]] = {}
     for client, site in sorted(sites.items()):
-        said.setdefault(getattr(site, name), []).append(client)
-    who = "; ".join(f"{shown(value)} at {', '.join(map(str, clients))}" for value, clients in said.items())
+        said.setdefault(getattr(site, name), []).append(listed[client].name)
+    who = "; ".join(f"{shown(value)} at {', '.join(names)}" for value, names in said.items())
     line = f"enrolment: sites differ in their {name}: {who}; they must load the same kind of samples"
     return [line] if len(said) > 1 else []
 
