@@ -102,6 +102,8 @@ class _Walk:
         self._kept.append(value)
         try:
             said = self._value(value)
+        except Exception:  # it cannot be read, in whatever way somebody made it
+            said = f"a {self.text(type(value))}"
         finally:
             self._open.pop()
         return said if len(said) < LONG else digest(said)
@@ -302,7 +304,8 @@ def _is_user(value: Any, around: tuple[int, ...] = ()) -> bool:
     if module is None or name == "__main__":  # from a script, a notebook, or another process
         return True
     file = getattr(module, "__file__", None)
-    return file is not None and not _is_installed(file)
+    package = getattr(sys.modules.get(name.partition(".")[0]), "__file__", None)
+    return file is not None and not any(_is_installed(each) for each in (file, package) if each is not None)
 
 
 def _folder(definition: Any) -> str:
