@@ -13,7 +13,7 @@ from ecgr.config.experiment import load
 from ecgr.core.geometry import Geometry
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import ECGR
-from ecgr.core.stores import STORES, DenseStore, Kind, Store
+from ecgr.core.stores import STORES, DenseStore, Kind
 from ecgr.errors import DataError
 from ecgr.simulation.client import train_client
 from ecgr.simulation.prepare import prepare
@@ -68,15 +68,14 @@ def training_steps(preset: str, changes: dict[str, object], least: int, most: in
     for job in sorted(jobs, key=lambda job: job.cost)[:count]:
         with kept_stores() as stores:
             result, _ = train_client(replace(job, params=params, buffers=buffers), workspace)
-        assert isinstance(stores[0], DenseStore)
         yield stores[0]
         params, buffers = params - result.payload["update"], result.buffers
 
 
 @contextmanager
-def kept_stores() -> Iterator[list[Store]]:
+def kept_stores() -> Iterator[list[DenseStore]]:
     """Collects the sets that recorders make, which otherwise go with them."""
-    stores: list[Store] = []
+    stores: list[DenseStore] = []
     entered = Recorder.__enter__
 
     def keep(self: Recorder) -> Recorder:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from ecgr.core import stores
-from ecgr.core.stores import STORES, Store
+from ecgr.core.stores import STORES, DenseStore
 from support.quick import examples
 
 every = pytest.mark.parametrize("name", sorted(STORES))
@@ -23,11 +23,11 @@ EXACT = (1e-6, 1e-6)
 TOLERANCES = {"int8": (2e-2, 2e-2)}
 
 
-def empty(name: str, rows: Tensor) -> Store:
+def empty(name: str, rows: Tensor) -> DenseStore:
     return STORES[name](rows.shape[1])
 
 
-def filled(name: str, rows: Tensor) -> Store:
+def filled(name: str, rows: Tensor) -> DenseStore:
     store = empty(name, rows)
     for row in rows:
         store.append(row)
@@ -121,8 +121,8 @@ def test_a_store_takes_the_room_that_it_says(name: str, T: int, d: int) -> None:
     for row in random_rows(T, d):
         store.append(row)
     said = STORES[store.name].room(d, T)
-    if hasattr(store, "_descriptor"):
-        assert 0 <= os.fstat(store._descriptor).st_size - said.disk < mmap.ALLOCATIONGRANULARITY
+    if hasattr(store, "_file"):
+        assert 0 <= os.fstat(store._file.fileno()).st_size - said.disk < mmap.ALLOCATIONGRANULARITY
         assert said.memory == 0
     else:
         rows = [store, *([store._scales] if hasattr(store, "_scales") else [])]

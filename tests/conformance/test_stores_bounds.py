@@ -18,7 +18,7 @@ import ecgr
 from ecgr.algorithms import Upload
 from ecgr.core import stores as room
 from ecgr.core.regulators import ECGR
-from ecgr.core.stores import STORES, Store, check_room, pick
+from ecgr.core.stores import STORES, DenseStore, check_room, pick
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.simulation.client import train_client
 from ecgr.simulation.rounds import round_jobs, start
@@ -41,7 +41,7 @@ def steps_like_training(T: int = 60, d: int = 20_000) -> Tensor:
     return (noise + fading[:, None] * torch.randn(d, generator=generator)) * (1e-3 * lengths[:, None])
 
 
-def filled(name: str, rows: Tensor, steps: int | None = None) -> Store:
+def filled(name: str, rows: Tensor, steps: int | None = None) -> DenseStore:
     store = STORES[name](rows.shape[1], steps=steps)
     for row in rows:
         store.append(row)

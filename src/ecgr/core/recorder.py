@@ -12,7 +12,7 @@ Sign, stated once: a displacement is ``before - after``, an update ``start - end
 
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from types import TracebackType
@@ -105,10 +105,9 @@ class Recorder:
     ):
         if isinstance(store, str) and store not in STORES:
             raise ValueError(f"unknown store {store!r}; there are: {', '.join(STORES)}")
-        kind = STORES[store] if isinstance(store, str) else store
+        self._kind = STORES[store] if isinstance(store, str) else store
         self._model = model
         self._optimizers, self._wrappers = bare_optimizers(optimizer)
-        self._kind = kind
         self._given_spec = spec
         self._given_start = start
         self._expected = steps
@@ -135,7 +134,7 @@ class Recorder:
         self._watch = Watch(self._model, self._optimizers, recorded, wrappers=self._wrappers, checks=self._checks)
         self._refusal = None
         self._store = self._kind(self.spec.size, steps=self._expected, like=self._start)
-        self._handles = self._hook(self._before_step, self._after_step)
+        self._handles = self._hook()
         self._recorded = True
         return self
 
@@ -209,26 +208,22 @@ class Recorder:
         if self._handles:
             self._watch.check_still(self._pieces, f"after step {self.steps}")
 
-    def _hook(self, before: Callable[[Optimizer], None], after: Callable[[], None]) -> list[RemovableHandle]:
+    def _hook(self) -> list[RemovableHandle]:
         """Hooks on all optimisers, for the outermost call: a step may call its base class's, or another optimiser's.
 
         ``torch.compile`` leaves them out of its graphs, where it is loaded at all.
         """
         self._depth = 0
 
-        def enter(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        def enter(optimizer: Optimizer, *_: Any) -> None:
             if not self._depth:
-                began = perf_counter()
-                before(optimizer)
-                self.seconds += perf_counter() - began
+                self._before_step(optimizer)
             self._depth += 1
 
-        def leave(optimizer: Optimizer, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        def leave(*_: Any) -> None:
             self._depth -= 1
             if not self._depth:
-                began = perf_counter()
-                after()
-                self.seconds += perf_counter() - began
+                self._after_step()
 
         if "torch._dynamo" in sys.modules:
             enter, leave = torch.compiler.disable(enter), torch.compiler.disable(leave)  # type: ignore[no-untyped-call]
@@ -237,27 +232,27 @@ class Recorder:
 
     def _before_step(self, optimizer: Optimizer) -> None:
         """Make sure that what the step will be recorded from is where the last one ended."""
+        began = perf_counter()
         self._refuse_unless(lambda: self._watch.before_step(optimizer, self._pieces, self.steps))
+        self.seconds += perf_counter() - began
 
     def _after_step(self) -> None:
         """Give the store ``last - now``: written straight into its next row, or handed over where it is encoded."""
+        began = perf_counter()
         self._watch.after_step()
+        row = self._store.new_row(self._last.device) if self._last.dtype == torch.float32 else None
         with torch.no_grad():
-            row = self._store.new_row(self._last.device) if self._last.dtype == torch.float32 else None
-            if row is None:
-                self._store.append(self._displacement())
+            if row is None:  # in the place of ``last``: no second vector of this size is needed
+                for last, tensor in zip(self._pieces, self._tensors, strict=True):
+                    last.sub_(tensor.to(last))
+                self._store.append(self._last)
                 torch._foreach_copy_(self._pieces, self._tensors)
-                return
-            if self._spare is None:
-                self._spare = torch.empty_like(self._last)
-                self._spare_pieces = list(self.spec.views(self._spare))
-            torch._foreach_copy_(self._spare_pieces, self._tensors)
-            torch.sub(self._last, self._spare, out=row)
-            self._last, self._spare = self._spare, self._last
-            self._pieces, self._spare_pieces = self._spare_pieces, self._pieces
-
-    def _displacement(self) -> Tensor:
-        """``last - now``, in the place of ``last``: no second vector of this size is needed."""
-        for last, tensor in zip(self._pieces, self._tensors, strict=True):
-            last.sub_(tensor.detach().to(last))
-        return self._last
+            else:
+                if self._spare is None:
+                    self._spare = torch.empty_like(self._last)
+                    self._spare_pieces = list(self.spec.views(self._spare))
+                torch._foreach_copy_(self._spare_pieces, self._tensors)
+                torch.sub(self._last, self._spare, out=row)
+                self._last, self._spare = self._spare, self._last
+                self._pieces, self._spare_pieces = self._spare_pieces, self._pieces
+        self.seconds += perf_counter() - began

@@ -28,7 +28,6 @@ class Plain:
     """Upload the plain update: no regulation, nothing recorded."""
 
     def __call__(self, geometry: Geometry) -> Regulation:
-        """All weights are one."""
         return identity(geometry.steps)
 
 
@@ -46,7 +45,6 @@ class ECGR:
     keep: PositiveFraction = 0.5
 
     def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
         return damp(geometry, herd(geometry.gram, count=share(geometry.steps, self.keep)), self.beta)
 
 
@@ -65,7 +63,6 @@ class SafeECGR:
     keep: PositiveFraction = 0.5
 
     def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
         kept = herd(geometry.gram, count=share(geometry.steps, self.keep))
         beta = min(1.0, max(self.beta, _cover(geometry, kept)))
         return damp(geometry, kept, beta).with_metrics(beta=beta)
@@ -82,7 +79,6 @@ class BHerd:
     keep: PositiveFraction = 0.5
 
     def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
         return damp(geometry, herd_around_mean(geometry.gram, count=share(geometry.steps, self.keep)), beta=0.0)
 
 
@@ -144,7 +140,6 @@ class Control:
     keep: PositiveFraction = 0.5
 
     def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
         return damp(geometry, self.select(geometry, share(geometry.steps, self.keep)), self.beta)
 
     def select(self, geometry: Geometry, count: int) -> Sequence[int]:
@@ -170,7 +165,6 @@ class FirstHalf(Control):
     """Keep the first steps of the round."""
 
     def select(self, geometry: Geometry, count: int) -> Sequence[int]:
-        """The first ones."""
         return range(count)
 
 
@@ -179,7 +173,6 @@ class LastHalf(Control):
     """Keep the last steps of the round."""
 
     def select(self, geometry: Geometry, count: int) -> Sequence[int]:
-        """The last ones."""
         return range(geometry.steps - count, geometry.steps)
 
 

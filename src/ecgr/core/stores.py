@@ -18,141 +18,105 @@ Every one needs 8 T^2 bytes of memory besides, while the inner products are ther
 
 import mmap
 import os
+import shutil
 import tempfile
 import weakref
-from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from math import sqrt
-from typing import ClassVar, Protocol
+from pathlib import Path
+from tempfile import gettempdir
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from ecgr.component import Tensor, torch
-from ecgr.core.room import KEPT_FREE, Room, claim, free_disk, free_memory, gigabytes, gram_bytes, where
 from ecgr.errors import ConfigError, EnvironmentFault
 
 COLUMNS_PER_BLOCK = 8192  # a multiple of every block that a store encodes together
-ROWS_PER_STRIP = (
-    32  # of the lower triangle in one product, at least: narrow enough to leave out almost half of the work
-)
+ROWS_PER_STRIP = 32  # of the lower triangle in one product, at least: narrow enough to leave out half of the work
 STRIPS = 64  # at most, of many rows: few enough to read the rows a few times only
 ROWS_AT_ONCE = 8  # of float64 in `combine`: a megabyte, which stays in the cache
 ROWS_IN_PLACE = 512  # of a T x T matrix in one operation, whose temporary copy is then small
 CHEAP_PRODUCT = 2**26  # multiply-adds; up to here (some 5 ms) a float64 product costs nothing that anybody notices
 
 
-class Store(Protocol):
-    """A growing set of equally long displacement vectors."""
+class Room(NamedTuple):
+    """Bytes, by where they are taken."""
 
-    @property
-    def name(self) -> str:
-        """What it is called in a config."""
-        ...
-
-    def __len__(self) -> int:
-        """T, the number of displacements held."""
-        ...
-
-    def append(self, displacement: Tensor) -> None:
-        """Store a copy of one displacement."""
-        ...
-
-    def new_row(self, device: "torch.device") -> Tensor | None:
-        """One more row of float32, for the caller to fill at once: saves `append`'s copy; None where it cannot."""
-        ...
-
-    def gram(self) -> Tensor:
-        """All inner products, (T, T), float64 on the CPU."""
-        ...
-
-    def combine(self, coefficients: Tensor) -> Tensor:
-        """``coefficients @ G``, (d,): summed in float64, one step after the other, then rounded once."""
-        ...
+    memory: float = 0.0
+    disk: float = 0.0
 
 
-class Kind(Protocol):
-    """An entry of ``STORES``: describes a store and makes an empty one."""
+ROWS_PER_CHUNK = 32  # at least; more in a long round, where products of many small chunks would take their time
+SPARE_NUMBERS = 2**25
 
-    @property
-    def name(self) -> str:
-        """What it is called in a config."""
-        ...
-
-    @property
-    def exact(self) -> bool:
-        """Whether the answers are always those of the displacements themselves, to the same bits."""
-        ...
-
-    def room(self, size: int, steps: int) -> Room:
-        """The bytes that ``steps`` displacements of ``size`` float32 numbers take."""
-        ...
-
-    def __call__(
-        self,
-        size: int,
-        *,
-        steps: int | None = None,
-        like: Tensor | None = None,
-    ) -> Store:
-        """An empty store for displacements of ``size`` numbers.
-
-        Args:
-            size: d.
-            steps: how many displacements will come, where that is known: room for them is made at once.
-            like: a vector where and as precise as they are going to be; float32 on the CPU where nobody says.
-        """
-        ...
+_spare: list[Tensor] = []
+"""The memory of the last store, at most 128 MB: touching fresh memory costs more than all the arithmetic."""
 
 
-class StoreBase(ABC):
-    """What every store does with a displacement that comes in; a subclass keeps it and answers."""
+def _give_back(memory: Tensor) -> None:
+    _spare[:] = [memory]
 
-    def __init__(
-        self,
-        size: int,
-        *,
-        steps: int | None = None,
-        like: Tensor | None = None,
-    ) -> None:
+
+class DenseStore:
+    """Chunks of rows: growing allocates one more chunk and never moves what is held.
+
+    Other stores keep their rows in another way and answer alike.
+
+    Args:
+        size: d.
+        steps: how many displacements will come, where that is known: room for them is made at once.
+        like: a vector where and as precise as they are going to be; float32 on the CPU where nobody says.
+
+    >>> steps = DenseStore(2)
+    >>> steps.append(torch.tensor([3.0, 4.0])); steps.append(torch.tensor([1.0, 0.0]))
+    >>> steps.gram().tolist()
+    [[25.0, 3.0], [3.0, 1.0]]
+    >>> steps.combine(torch.tensor([1.0, 2.0]))
+    tensor([5., 4.])
+    """
+
+    name: ClassVar[str] = "dense"
+    exact: ClassVar[bool] = True
+    """Whether the answers are always those of the displacements themselves, to the same bits."""
+    in_place: ClassVar[bool] = True
+    bytes_per_number: ClassVar[float] = 4.0
+    columns_per_block: ClassVar[int] = COLUMNS_PER_BLOCK
+
+    def __init__(self, size: int, *, steps: int | None = None, like: Tensor | None = None) -> None:
         self._size = size
         self._expected = steps or 0
         self._length = 0
         self._device = torch.device("cpu") if like is None else like.device
         self._dtype = torch.float32 if like is None else like.dtype
-        self._set_up()
+        self._chunks: list[Tensor] = []
+        self._rows: list[Tensor] = []  # of all chunks, one by one: made together, because a step must not wait for it
+
+    @classmethod
+    def room(cls, size: int, steps: int) -> Room:
+        """The bytes that ``steps`` displacements of ``size`` float32 numbers take."""
+        return Room(memory=cls.bytes_per_number * size * steps)
 
     def __len__(self) -> int:
+        """T, the number of displacements held."""
         return self._length
 
     def append(self, displacement: Tensor) -> None:
         """Store a copy of one displacement."""
-        check_shape(displacement, self._size)
+        if displacement.shape != (self._size,):
+            raise ValueError(f"expected {self._size} values, got shape {tuple(displacement.shape)}")
         self._device = displacement.device
         self._dtype = torch.promote_types(displacement.dtype, torch.float32)
         self._put(displacement)
         self._length += 1
 
     def new_row(self, device: "torch.device") -> Tensor | None:
-        """None: displacements come through `append`."""
-        return None
-
-    @abstractmethod
-    def _set_up(self) -> None:
-        """Make what the displacements are going to be kept in."""
-
-    @abstractmethod
-    def _put(self, displacement: Tensor) -> None:
-        """Store a copy of one displacement of the right shape."""
-
-
-class BlockedStore(StoreBase):
-    """A store over rows that a subclass keeps; also says what rows in memory take."""
-
-    bytes_per_number: ClassVar[float] = 4.0
-    columns_per_block: ClassVar[int] = COLUMNS_PER_BLOCK
-
-    @classmethod
-    def room(cls, size: int, steps: int) -> Room:
-        """All rows, in memory."""
-        return Room(memory=cls.bytes_per_number * size * steps)
+        """One more row of float32, for the caller to fill at once: saves `append`'s copy; None where it cannot."""
+        if not self.in_place:
+            return None
+        self._device = device
+        row = self._next()
+        self._length += 1
+        return row
 
     def gram(self) -> Tensor:
         """All inner products, (T, T), float64 on the CPU."""
@@ -167,7 +131,10 @@ class BlockedStore(StoreBase):
 
     def combine(self, coefficients: Tensor) -> Tensor:
         """``coefficients @ G``, (d,): summed in float64, one step after the other, then rounded as the steps are."""
-        weights = per_step(coefficients, self._length).to(self._device)
+        if coefficients.shape != (self._length,):
+            given = tuple(coefficients.shape)
+            raise ValueError(f"expected one coefficient for each of {self._length} steps, got shape {given}")
+        weights = coefficients.to(self._device, torch.float64)
         result = torch.empty(self._size, device=self._device, dtype=self._dtype)
         # One piece of memory for all products: made anew for each, the system would have to clear it each time.
         spare = torch.empty(ROWS_AT_ONCE * 2 * self.columns_per_block, dtype=torch.float64, device=self._device)
@@ -184,9 +151,36 @@ class BlockedStore(StoreBase):
             result[start:stop] = total
         return result
 
-    @abstractmethod
+    def _put(self, displacement: Tensor) -> None:
+        """Keep a displacement of the right shape in the next row."""
+        self._next().copy_(displacement)
+
+    def _next(self) -> Tensor:
+        """The row after the last one; taken once the length says so."""
+        held = len(self._rows)
+        if self._length == held:
+            more = max(ROWS_PER_CHUNK, held // STRIPS)
+            chunk = self._allocate(self._expected - held if self._expected > held else more)
+            self._chunks.append(chunk)
+            self._rows += chunk.unbind()
+        return self._rows[self._length]
+
+    def _allocate(self, rows: int) -> Tensor:
+        if self._device.type != "cpu" or self._dtype != torch.float32 or rows * self._size > SPARE_NUMBERS:
+            return torch.empty(rows, self._size, device=self._device, dtype=self._dtype)
+        memory = _spare.pop() if _spare else torch.empty(0)
+        if memory.numel() < rows * self._size:
+            memory = torch.empty(rows * self._size)
+        weakref.finalize(self, _give_back, memory).atexit = False
+        return memory[: rows * self._size].view(rows, self._size)
+
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
         """All rows in order, columns ``start`` to ``stop``, as float tiles on the device that computes."""
+        tiles, left = [], self._length
+        for chunk in self._chunks:
+            tiles.append(chunk[:left, start:stop])
+            left -= len(chunk)
+        return tiles
 
     def _blocks(self, wider: int = 1) -> Iterator[tuple[int, int]]:
         columns = wider * self.columns_per_block
@@ -217,19 +211,6 @@ def _mirror(square: Tensor) -> None:
         square[first:last, last:] = square[last:, first:last].T
 
 
-def check_shape(vector: Tensor, size: int) -> None:
-    """Refuse a vector that is not one of this store's."""
-    if vector.shape != (size,):
-        raise ValueError(f"expected {size} values, got shape {tuple(vector.shape)}")
-
-
-def per_step(coefficients: Tensor, steps: int) -> Tensor:
-    """The coefficients as float64, one for each step."""
-    if coefficients.shape != (steps,):
-        raise ValueError(f"expected one coefficient for each of {steps} steps, got shape {tuple(coefficients.shape)}")
-    return coefficients.to(torch.float64)
-
-
 def squared_norm(vector: Tensor) -> float:
     """``|v|^2`` in float64, block by block, so that no second copy of a large vector is made."""
     return sum((float(block.double().square().sum()) for block in torch.split(vector, COLUMNS_PER_BLOCK)), start=0.0)
@@ -258,72 +239,6 @@ def norm(vector: Tensor) -> float:
     return sqrt(squared_norm(vector))
 
 
-ROWS_PER_CHUNK = 32  # at least; more in a long round, where products of many small chunks would take their time
-SPARE_NUMBERS = 2**25
-
-_spare: list[Tensor] = []
-"""The memory of the last store, at most 128 MB: touching fresh memory costs more than all the arithmetic."""
-
-
-def _give_back(memory: Tensor) -> None:
-    _spare[:] = [memory]
-
-
-class DenseStore(BlockedStore):
-    """Chunks of rows: growing allocates one more chunk and never moves what is held.
-
-    >>> steps = DenseStore(2)
-    >>> steps.append(torch.tensor([3.0, 4.0])); steps.append(torch.tensor([1.0, 0.0]))
-    >>> steps.gram().tolist()
-    [[25.0, 3.0], [3.0, 1.0]]
-    >>> steps.combine(torch.tensor([1.0, 2.0]))
-    tensor([5., 4.])
-    """
-
-    name: ClassVar[str] = "dense"
-    exact: ClassVar[bool] = True
-
-    def _set_up(self) -> None:
-        self._chunks: list[Tensor] = []
-        self._rows: list[Tensor] = []  # of all chunks, one by one: made together, because a step must not wait for it
-
-    def new_row(self, device: "torch.device") -> Tensor | None:
-        """One more row, for the caller to fill."""
-        self._device = device
-        row = self._next()
-        self._length += 1
-        return row
-
-    def _put(self, displacement: Tensor) -> None:
-        self._next().copy_(displacement)
-
-    def _next(self) -> Tensor:
-        """The row after the last one; taken once the length says so."""
-        held = len(self._rows)
-        if self._length == held:
-            more = max(ROWS_PER_CHUNK, held // STRIPS)
-            chunk = self._allocate(self._expected - held if self._expected > held else more)
-            self._chunks.append(chunk)
-            self._rows += chunk.unbind()
-        return self._rows[self._length]
-
-    def _allocate(self, rows: int) -> Tensor:
-        if self._device.type != "cpu" or self._dtype != torch.float32 or rows * self._size > SPARE_NUMBERS:
-            return torch.empty(rows, self._size, device=self._device, dtype=self._dtype)
-        memory = _spare.pop() if _spare else torch.empty(0)
-        if memory.numel() < rows * self._size:
-            memory = torch.empty(rows * self._size)
-        weakref.finalize(self, _give_back, memory).atexit = False
-        return memory[: rows * self._size].view(rows, self._size)
-
-    def _tiles(self, start: int, stop: int) -> list[Tensor]:
-        tiles, left = [], self._length
-        for chunk in self._chunks:
-            tiles.append(chunk[:left, start:stop])
-            left -= len(chunk)
-        return tiles
-
-
 RESIDENT = 2**23  # bytes read before their pages are given back
 
 
@@ -337,29 +252,20 @@ class DiskStore(DenseStore):
     """
 
     name: ClassVar[str] = "disk"
+    in_place: ClassVar[bool] = False  # through `append` the recorder gets by with one vector beside the model
 
-    def _set_up(self) -> None:
-        super()._set_up()
+    def __init__(self, size: int, *, steps: int | None = None, like: Tensor | None = None) -> None:
+        super().__init__(size, steps=steps, like=like)
         self._maps: list[mmap.mmap] = []
         self._end = 0
         self._touched = 0
-        try:
-            with tempfile.TemporaryFile(buffering=0) as file:
-                self._descriptor = os.dup(file.fileno())
-        except OSError as error:
-            raise EnvironmentFault(
-                f"store disk: cannot make a temporary file ({error.strerror or error}); set TMPDIR to another directory"
-            ) from None
-        weakref.finalize(self, os.close, self._descriptor)
+        with _disk_errors("a temporary file"):
+            self._file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed with this store
+        weakref.finalize(self, self._file.close)
 
     @classmethod
     def room(cls, size: int, steps: int) -> Room:
-        """All rows, on the disk."""
         return Room(disk=cls.bytes_per_number * size * steps)
-
-    def new_row(self, device: "torch.device") -> Tensor | None:
-        """None: through `append` the recorder gets by with one vector beside the model, which is the point here."""
-        return None
 
     def _next(self) -> Tensor:
         self._give_back(self._size * self._dtype.itemsize)  # the row before this one is filled by now
@@ -368,8 +274,9 @@ class DiskStore(DenseStore):
     def _allocate(self, rows: int) -> Tensor:
         length = rows * self._size * self._dtype.itemsize
         padded = -(-length // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
-        claim(self._descriptor, self._end, padded)
-        mapped = mmap.mmap(self._descriptor, padded, offset=self._end)
+        with _disk_errors(f"{gigabytes(padded)} more"):
+            os.posix_fallocate(self._file.fileno(), self._end, padded)  # or writing to a full disk would kill us
+        mapped = mmap.mmap(self._file.fileno(), padded, offset=self._end)
         self._maps.append(mapped)
         self._end += padded
         return torch.frombuffer(mapped, dtype=self._dtype, count=rows * self._size).view(rows, self._size)
@@ -385,6 +292,17 @@ class DiskStore(DenseStore):
                 mapped.madvise(mmap.MADV_DONTNEED)  # of a shared mapping: what was written stays in the file
             self._touched = 0
         self._touched += touched
+
+
+@contextmanager
+def _disk_errors(what: str) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        raise EnvironmentFault(
+            f"store disk: cannot make {what} below $TMPDIR ({error.strerror or error});"
+            " set TMPDIR to a larger disk, or use the store int8"
+        ) from None
 
 
 GROUP = 256  # numbers of an int8 row that share one scale
@@ -407,25 +325,20 @@ class Int8Store(DenseStore):
 
     name: ClassVar[str] = "int8"
     exact: ClassVar[bool] = False
+    in_place: ClassVar[bool] = False
     columns_per_block: ClassVar[int] = DECODED_AT_ONCE
     bytes_per_number: ClassVar[float] = 1.0 + 4.0 / GROUP
 
-    def _set_up(self) -> None:
-        super()._set_up()
+    def __init__(self, size: int, *, steps: int | None = None, like: Tensor | None = None) -> None:
+        super().__init__(size, steps=steps, like=like)
         self._squared: list[float] = []
         self._scales = DenseStore(-(-self._size // GROUP), steps=self._expected)
 
     def append(self, displacement: Tensor) -> None:
-        """Encode one displacement."""
         super().append(displacement)
         self._squared.append(squared_norm(displacement))
 
-    def new_row(self, device: "torch.device") -> Tensor | None:
-        """None: a displacement is encoded by `append`."""
-        return None
-
     def gram(self) -> Tensor:
-        """All inner products, (T, T), float64 on the CPU."""
         return set_lengths_(super().gram(), self._squared)
 
     def _allocate(self, rows: int) -> Tensor:
@@ -474,20 +387,15 @@ class Auto:
         """None of its own: it looks for a store that fits."""
         return Room()
 
-    def __call__(
-        self,
-        size: int,
-        *,
-        steps: int | None = None,
-        like: Tensor | None = None,
-    ) -> Store:
-        """An empty store of the kind that was picked."""
+    def __call__(self, size: int, *, steps: int | None = None, like: Tensor | None = None) -> DenseStore:
         numbers, device = (size, "cpu") if like is None else (size * like.element_size() // 4, like.device)
-        kind = pick(numbers, steps, device=device)
-        return kind(size, steps=steps, like=like)
+        return pick(numbers, steps, device=device)(size, steps=steps, like=like)
 
 
-def pick(size: int, steps: int | None, *, device: "torch.device | str" = "cpu") -> Kind:
+Kind: TypeAlias = type[DenseStore] | Auto
+
+
+def pick(size: int, steps: int | None, *, device: "torch.device | str" = "cpu") -> type[DenseStore]:
     """The store that ``auto`` stands for.
 
     Small means: fits into half of the free memory when as many processes as there are cores hold one.
@@ -496,34 +404,57 @@ def pick(size: int, steps: int | None, *, device: "torch.device | str" = "cpu") 
     'dense'
     """
     count, processes = steps or USUAL_STEPS, os.cpu_count() or 1
-    if fits(DenseStore, size, count, 2 * processes, device):
+    if not shortage(DenseStore, size, count, 2 * processes, device):
         return DenseStore
-    if fits(DiskStore, size, count, processes, device):
+    if not shortage(DiskStore, size, count, processes, device):
         return DiskStore
     raise ConfigError(
         f"store: {describe(DenseStore, size, count)} fit neither in memory ({gigabytes(free_memory(device))} free)"
-        f" nor on the disk below {where()} ({gigabytes(free_disk())} free); take the store int8, set TMPDIR to a"
+        f" nor on the disk below {gettempdir()} ({gigabytes(free_disk())} free); take the store int8, set TMPDIR to a"
         " larger disk, or take fewer steps in a round (larger batches, fewer local epochs)"
     )
 
 
-def need(kind: Kind, size: int, steps: int, stores: int) -> Room:
-    """What ``stores`` stores of ``steps`` displacements take at the same time, with the T x T matrix of each."""
-    rows = kind.room(size, steps)
-    return Room(stores * (rows.memory + gram_bytes(steps)), stores * rows.disk)
+STORES: Mapping[str, Kind] = {kind.name: kind for kind in (DenseStore, Int8Store, DiskStore, Auto())}
+"""By name: how to make an empty store for displacements of a given size, and what it says of itself."""
+
+
+# Room: asked for before training starts, so that a store which is too large ends in one line
+
+
+UNITS = ((1e9, "GB"), (1e6, "MB"), (1e3, "kB"))
+KEPT_FREE = 1.1  # what is asked for beyond the numbers themselves
+
+
+def check_room(name: str, size: int, steps: int, stores: int, device: "torch.device | str" = "cpu") -> None:
+    """Refuse a store that cannot hold its steps and their inner products; the message names those that can.
+
+    >>> check_room("dense", 61_706, 47, stores=1)
+    """
+    kind = STORES[name]
+    short = shortage(kind, size, steps, stores, device)
+    if short is None:
+        return
+    fit = [k.name for k in STORES.values() if k.name != "auto" and not shortage(k, size, steps, stores, device)]
+    held = f"{describe(kind, size, steps)}{f' for each of {stores} processes' if stores > 1 else ''}"
+    advice = ", ".join(fit) or "nothing; take fewer steps in a round (federation.batch_size, federation.local_epochs)"
+    if short == "memory":
+        raise ConfigError(
+            f"run.store: {name!r} would hold {held} in memory ({gigabytes(free_memory(device))} free);"
+            f" what fits: {advice}"
+        )
+    raise EnvironmentFault(
+        f"run.store: {held} do not fit on the disk below {gettempdir()} ({gigabytes(free_disk())} free);"
+        f" set TMPDIR to a larger one, or use what fits: {advice}"
+    )
 
 
 def shortage(kind: Kind, size: int, steps: int, stores: int, device: "torch.device | str" = "cpu") -> str | None:
-    """Where there is not room enough for that: in ``memory``, on the ``disk``, or nowhere."""
-    needed = need(kind, size, steps, stores)
-    if KEPT_FREE * needed.memory > free_memory(device):
+    """Where ``stores`` stores, with the T x T matrix of each, have not room enough: in ``memory``, on the ``disk``."""
+    rows = kind.room(size, steps)
+    if KEPT_FREE * stores * (rows.memory + gram_bytes(steps)) > free_memory(device):
         return "memory"
-    return "disk" if KEPT_FREE * needed.disk > free_disk() else None
-
-
-def fits(kind: Kind, size: int, steps: int, stores: int, device: "torch.device | str" = "cpu") -> bool:
-    """Whether there is room enough."""
-    return shortage(kind, size, steps, stores, device) is None
+    return "disk" if KEPT_FREE * stores * rows.disk > free_disk() else None
 
 
 def describe(kind: Kind, size: int, steps: int) -> str:
@@ -537,30 +468,39 @@ def describe(kind: Kind, size: int, steps: int) -> str:
     return f"{steps:,} steps of {size:,} numbers ({rows}) and their {products}"
 
 
-KINDS: tuple[Kind, ...] = (DenseStore, Int8Store, DiskStore)
+def gram_bytes(steps: int) -> float:
+    """What the inner products take: regulating makes one T x T matrix of float64, and never a second one."""
+    return 8.0 * steps * steps
 
-STORES: Mapping[str, Kind] = {kind.name: kind for kind in (*KINDS, Auto())}
-"""By name: how to make an empty store for displacements of a given size, and what it says of itself."""
 
+def gigabytes(count: float) -> str:
+    """Bytes for a person to read.
 
-def check_room(name: str, size: int, steps: int, stores: int, device: "torch.device | str" = "cpu") -> None:
-    """Refuse a store that cannot hold its steps and their inner products; the message names those that can.
-
-    >>> check_room("dense", 61_706, 47, stores=1)
+    >>> gigabytes(2.5e9), gigabytes(3e5), gigabytes(2048)
+    ('2.5 GB', '0.3 MB', '2.0 kB')
     """
-    kind = STORES[name]
-    short = shortage(kind, size, steps, stores, device)
-    if short is None:
-        return
-    others = ", ".join(other.name for other in KINDS if fits(other, size, steps, stores, device))
-    held = f"{describe(kind, size, steps)}{f' for each of {stores} processes' if stores > 1 else ''}"
-    advice = others or "nothing; take fewer steps in a round (federation.batch_size, federation.local_epochs)"
-    if short == "memory":
-        raise ConfigError(
-            f"run.store: {name!r} would hold {held} in memory ({gigabytes(free_memory(device))} free);"
-            f" what fits: {advice}"
-        )
-    raise EnvironmentFault(
-        f"run.store: {held} do not fit on the disk below {where()} ({gigabytes(free_disk())} free);"
-        f" set TMPDIR to a larger one, or use what fits: {advice}"
-    )
+    unit, name = next(((unit, name) for unit, name in UNITS if count >= unit / 10), UNITS[-1])
+    return f"{count / unit:.1f} {name}"
+
+
+def free_memory(device: "torch.device | str" = "cpu") -> int:
+    """Bytes that can still be had where ``device`` computes."""
+    device = torch.device(device)
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    try:
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        found = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):  # not Linux: all there is must do
+        found = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    group = Path("/sys/fs/cgroup")
+    try:  # what a container leaves of the machine's memory
+        left = int((group / "memory.max").read_text()) - int((group / "memory.current").read_text())
+    except (OSError, ValueError):  # no container, or "max"
+        return found
+    return max(0, min(found, left))
+
+
+def free_disk() -> int:
+    """Bytes that can still be written below ``$TMPDIR``."""
+    return shutil.disk_usage(gettempdir()).free

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
-from operator import attrgetter
 
 from ecgr.component import Module, Tensor, torch
 
@@ -87,29 +86,19 @@ class ParamSpec:
 
         Names that only a wrapper makes different (DistributedDataParallel's, ``torch.compile``'s) are the same names.
         """
-        model = bare_model(model)
-        try:
-            tensors = [attrgetter(name)(model) for name in self.names]
-        except AttributeError:
-            tensors = []
-        if not tensors or any(tensor is None for tensor in tensors):
-            tensors = self._looked_up(model)
-        for name, shape, tensor in zip(self.names, self.shapes, tensors, strict=True):
-            if tuple(tensor.shape) != shape:
-                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the vector describes {shape}")
-        return tensors
-
-    def _looked_up(self, model: Module) -> list[Tensor]:
-        """As `tensors`, where a wrapper changed the names."""
-        available = dict(model.named_parameters()) | dict(model.named_buffers())
-        names = self.names
+        model, names = bare_model(model), self.names
+        available: dict[str, Tensor] = dict(model.named_parameters()) | dict(model.named_buffers())
         if not available.keys() >= set(names):
             available = {bare_name(name): tensor for name, tensor in available.items()}
             names = tuple(map(bare_name, names))
         missing = [name for name in names if name not in available]
         if missing:
             raise ValueError(f"the model lacks {', '.join(missing)}: it is not the one this vector describes")
-        return [available[name] for name in names]
+        tensors = [available[name] for name in names]
+        for name, shape, tensor in zip(names, self.shapes, tensors, strict=True):
+            if tuple(tensor.shape) != shape:
+                raise ValueError(f"{name} has shape {tuple(tensor.shape)}, the vector describes {shape}")
+        return tensors
 
     def flatten(self, tensors: Sequence[Tensor]) -> Tensor:
         """Copy ``tensors`` into one flat vector, on the device of the first."""
@@ -133,17 +122,12 @@ class ParamSpec:
 
     def write(self, flat: Tensor, model: Module) -> None:
         """Set ``model``'s parameters from a flat vector; buffers stay as they are."""
-        copy_each(self.tensors(model), list(self.views(flat)))
+        with torch.no_grad():
+            torch._foreach_copy_(self.tensors(model), list(self.views(flat)))
 
     def named(self, flat: Tensor) -> dict[str, Tensor]:
         """The pieces of ``flat`` by parameter name."""
         return dict(zip(self.names, self.views(flat), strict=True))
-
-
-def copy_each(into: list[Tensor], values: list[Tensor]) -> None:
-    """Set tensors to the values of others, in one call; gradients hear nothing of it."""
-    with torch.no_grad():
-        torch._foreach_copy_(into, values)
 
 
 def widest(tensors: Sequence[Tensor]) -> "torch.dtype":

@@ -203,7 +203,7 @@ def _fill(what: str, rows: Array, index: int, array: Array) -> None:
 
 
 def _half_of_memory() -> int:
-    from ecgr.core.room import free_memory  # loads torch, as the Dataset has done
+    from ecgr.core.stores import free_memory  # loads torch, as the Dataset has done
 
     return free_memory() // 2
 
