@@ -19,7 +19,6 @@ from rich.table import Table
 from rich.text import Text
 
 from ecgr.errors import EcgrError
-from ecgr.runs.record import RunRecord
 from ecgr.runs.sweep import Planned
 
 if TYPE_CHECKING:
@@ -221,7 +220,7 @@ class SweepDisplay:
 
         for planned in finished:
             if planned.name not in self._ends:  # a finished run does not change any more
-                (run,) = read_runs([RunRecord.open(planned.directory)])
+                (run,) = read_runs([planned.record])
                 end, metric = last5(run.summary), run.summary.metric
                 self._ends[planned.name] = (planned.experiment.key(), run.summary.method, end, metric)
         methods: dict[str, list[float]] = {}

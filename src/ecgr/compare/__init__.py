@@ -14,7 +14,7 @@ from ecgr.config.experiment import changes_of
 from ecgr.errors import ConfigError
 from ecgr.report.answer import Answer as Answer
 from ecgr.runs.runner import AUTO
-from ecgr.runs.sweep import Progress, check_ready, run_all
+from ecgr.runs.sweep import Progress, check_ready, drop_checkpoints, run_all
 
 if TYPE_CHECKING:
     from ecgr.simulation.engines.ray import Cluster
@@ -79,8 +79,10 @@ def compare(
         plan = plan_comparison(source, baseline, methods=methods, seeds=seeds, settings=changes, tune=tune, out=out)
         check_ready(plan.runs, engine=engine, device=device)
         make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress, warn=warn)
-        run_plan(plan, make, warn)
-        return analyse(plan.directory).write(plan.directory, warn)
+        plan = run_plan(plan, make, warn)
+        answer = analyse(plan.directory).write(plan.directory, warn)
+        drop_checkpoints([*plan.runs, *plan.tuning])
+        return answer
     asked = {"methods": methods, "seeds": seeds, "settings": changes, "tune": tune}
     if given := [name for name, value in asked.items() if value]:
         raise ConfigError(f"{given[0]}: {source} is only analysed, not run; leave out {given[0]}")

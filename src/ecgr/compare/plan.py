@@ -17,6 +17,7 @@ from ecgr.analysis.power import power_of
 from ecgr.analysis.tuning import Choice
 from ecgr.config.experiment import Experiment, read
 from ecgr.config.methods import PARTS, method_settings, split_methods
+from ecgr.config.optimizers import CONSTANT_RATE
 from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError
 from ecgr.files import write_atomically
@@ -87,6 +88,11 @@ class Plan:
         return [(method.name, self.baseline.name) for method in self.methods[1:]]
 
     @property
+    def rounds(self) -> int:
+        """How many every run has, or will have."""
+        return self.runs[0].experiment.federation.rounds
+
+    @property
     def runs(self) -> list[Planned]:
         return [run for method in self.methods for run in method.runs]
 
@@ -126,6 +132,7 @@ class Plan:
             "baseline": self.baseline.name,
             "pairs": self.pairs,
             "seeds": list(self.seeds),
+            "rounds": self.rounds,
             "tuned": list(self.tuned),
             "methods": [
                 {
@@ -150,7 +157,7 @@ def plan_comparison(
     out: str | Path | None = None,
 ) -> Plan:
     """The runs of a comparison and the directory that it lives in; everything that is wrong is said here."""
-    raw = override(read(source), settings or {})
+    raw = anytime(override(read(source), settings or {}))
     if "run.seed" in (settings or {}):
         raise ConfigError("run.seed: the seeds of a comparison are given as seeds; leave it out")
     chosen, grid = seed_list(SEEDS if seeds is None else seeds), grid_of(tune or {})
@@ -175,10 +182,25 @@ def plan_comparison(
     return Plan(raw, planned, chosen, directory, identify, tuple(grid))
 
 
+def anytime(raw: Raw) -> Raw:
+    """The defaults of comparisons: where no other schedule is named, the rate is constant and an average is served.
+
+    Then every point of a curve is what one would have had by stopping there, and a run can simply go on.
+
+    >>> anytime({"run": {"seed": 1}})["run"], anytime({"schedule": {"name": "cosine"}})
+    ({'seed': 1, 'served': 'average'}, {'schedule': {'name': 'cosine'}})
+    """
+    schedule, run = raw.get("schedule", {}), raw.get("run", {})
+    if not isinstance(schedule, Mapping) or not isinstance(run, Mapping):
+        return raw  # refused when the experiment is built
+    decays = schedule.get("name", CONSTANT_RATE) != CONSTANT_RATE
+    return raw if decays or "served" in run else override(raw, {"run.served": "average"})
+
+
 def planned_records(directory: Path) -> tuple[str, list[tuple[str, RunRecord]]] | None:
     """The baseline of the plan that is kept in ``directory``, and each of its runs with its method; None without one.
 
-    A run that was not begun is left out.
+    A run that was not begun is left out; one that has more rounds than were planned is read as the shorter one.
     """
     path = directory / FILE
     if not path.is_file():
@@ -186,10 +208,10 @@ def planned_records(directory: Path) -> tuple[str, list[tuple[str, RunRecord]]] 
     try:
         content: dict[str, Any] = json.loads(path.read_bytes())
         named = [(str(own["name"]), directory / str(run)) for own in content["methods"] for run in own["runs"]]
-        baseline = str(content["baseline"])
+        baseline, rounds = str(content["baseline"]), content.get("rounds")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: not the plan of a comparison ({error}); `ecgr compare` writes it") from None
-    return baseline, [(method, RunRecord.open(run)) for method, run in named if RunRecord.is_run(run)]
+    return baseline, [(method, RunRecord.open(run, rounds)) for method, run in named if RunRecord.is_run(run)]
 
 
 def seed_list(seeds: int | str | Iterable[int]) -> list[int]:

@@ -17,8 +17,8 @@ Make = Callable[..., None]
 Warn = Callable[[str], None]
 
 
-def run_plan(plan: Plan, make: Make, warn: Warn) -> None:
-    """Tune and run, as far as it is not done yet, and keep the plan beside the runs."""
+def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
+    """Tune and run, as far as it is not done yet, and keep the plan, as it is then, beside the runs."""
     if not all(run.finished for run in plan.runs):
         warn(plan.power)
     if plan.tuned:
@@ -31,6 +31,7 @@ def run_plan(plan: Plan, make: Make, warn: Warn) -> None:
         if any(RunRecord.is_run(run.directory) for run in plan.runs):
             plan.write()
     _refuse_diverged(plan.baseline.runs)
+    return plan
 
 
 def tune(plan: Plan, make: Make, warn: Warn) -> Plan:
@@ -63,7 +64,7 @@ def _choice(method: MethodPlan) -> Choice:
         for place in trial.runs:
             score = None
             if place.finished:
-                (run,) = read_runs([RunRecord.open(place.directory)], [method.name])
+                (run,) = read_runs([place.record], [method.name])
                 score, quantity = last5(run.summary), run.summary.metric
             scores[place.experiment.run.seed] = score
         scored.append(Scored(trial.values, scores))

@@ -19,7 +19,7 @@ from typing import Any
 from ecgr.algorithms import Algorithm, Entry, ServerRule, compose
 from ecgr.component import Module, component
 from ecgr.config.methods import clash, name_of
-from ecgr.config.optimizers import OptimizerFactory, Schedule
+from ecgr.config.optimizers import CONSTANT_RATE, OptimizerFactory, Schedule
 from ecgr.config.registry import (
     GIVEN_BY_DATA,
     SECTIONS,
@@ -215,8 +215,13 @@ class Experiment:
         return dataclasses.replace(self, **changes) if changes else self
 
     def key(self) -> str:
-        """A short name for the whole config minus seed and run name: runs with the same key are repetitions."""
+        """A short name for the whole config minus seed and run name: runs with the same key are repetitions.
+
+        Under a constant learning rate the number of rounds is left out, too: a longer run contains the shorter.
+        """
         config = self.to_dict()
+        if config["schedule"]["name"] == CONSTANT_RATE:
+            del config["federation"]["rounds"]
         config["run"] = {k: v for k, v in config["run"].items() if k not in {"seed", "name"}}
         return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 

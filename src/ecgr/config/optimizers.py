@@ -125,4 +125,5 @@ class Cosine:
         return self.floor + (1 - self.floor) * (1 + cos(pi * round_index / rounds)) / 2
 
 
-SCHEDULES: Table[Schedule] = Table("schedule", "schedules", {"constant": Constant, "step": Step, "cosine": Cosine})
+CONSTANT_RATE = "constant"
+SCHEDULES: Table[Schedule] = Table("schedule", "schedules", {CONSTANT_RATE: Constant, "step": Step, "cosine": Cosine})

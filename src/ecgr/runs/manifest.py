@@ -11,6 +11,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ecgr.config.optimizers import CONSTANT_RATE
 from ecgr.errors import ConfigError
 from ecgr.identity import CONSTANT, STATE
 from ecgr.runs.record import RunRecord
@@ -28,8 +29,13 @@ TASK = ("data", "model", "loss", "metric")
 
 
 def identity_key(identity: Identity) -> str:
-    """A short hash of an identity, seed and name apart; data count by their content, not by where they lie."""
+    """A short hash of an identity, seed and name apart; data count by their content, not by where they lie.
+
+    Under a constant learning rate the number of rounds does not count: a longer run contains the shorter.
+    """
     config = {section: dict(values) for section, values in identity["config"].items()}
+    if config["schedule"]["name"] == CONSTANT_RATE:
+        del config["federation"]["rounds"]
     for section, key in (*LABELS, *(PLACES if set(identity["data"]) - {PARTITION} else ())):
         config[section].pop(key, None)
     return sha256(json.dumps({**identity, "config": config}, sort_keys=True).encode()).hexdigest()[:12]

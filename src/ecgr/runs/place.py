@@ -73,6 +73,11 @@ def acquire(directory: Path, name: str = ".lock", by: str | None = None) -> Base
     return lock
 
 
+def checkpoint_of(directory: Path) -> Path:
+    """Where a run keeps what it goes on from."""
+    return directory / "checkpoint"
+
+
 def holder_path(directory: Path) -> Path:
     """Where whoever works in a run directory leaves its process id."""
     return directory / ".holder"

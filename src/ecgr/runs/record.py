@@ -6,7 +6,7 @@
     rounds.jsonl        one line a round, appended
     steps.npz           which steps were kept, by client and round
     model.safetensors   the final global model; written last, so it marks a finished run
-    checkpoint/         where an interrupted run goes on
+    checkpoint/         where an interrupted run, or one that gets more rounds, goes on
     diverged.json       why a run ended early, if it did because no update could be used any more
 """
 
@@ -33,17 +33,18 @@ DIVERGED = "diverged.json"
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run directory, read lazily.
+    """A run directory, read lazily; with a ``limit``, as the run of so many rounds, which a longer one contains.
 
     ``rounds`` gives dicts as in ``rounds.jsonl``; in pandas: ``pandas.read_json(path, lines=True)``.
     """
 
     directory: Path
+    limit: int | None = None
 
     @classmethod
-    def open(cls, directory: str | Path) -> "RunRecord":
+    def open(cls, directory: str | Path, limit: int | None = None) -> "RunRecord":
         """The record in ``directory``; raises `DataError` if there is none."""
-        record = cls(Path(directory))
+        record = cls(Path(directory), limit)
         if not record.is_run(record.directory):
             raise DataError(f"{directory}: no run there (run.json is missing)")
         if record.manifest.get("format") != FORMAT:
@@ -73,7 +74,9 @@ class RunRecord:
     def config(self) -> dict[str, dict[str, Any]]:
         """The run's whole config."""
         config: dict[str, dict[str, Any]] = self.manifest["config"]
-        return config
+        if self.limit is None:
+            return config
+        return {**config, "federation": {**config["federation"], "rounds": self.limit}}
 
     @property
     def key(self) -> str:
@@ -92,7 +95,7 @@ class RunRecord:
         if not path.exists():
             return []
         rows = []
-        for number, line in enumerate(path.read_bytes().splitlines(keepends=True), start=1):
+        for number, line in enumerate(path.read_bytes().splitlines(keepends=True)[: self.limit], start=1):
             if not line.endswith(b"\n"):
                 break
             try:
@@ -106,8 +109,12 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether the final model is there."""
-        return (self.directory / "model.safetensors").is_file()
+        """Whether the final model is there; with a limit, whether so many rounds are."""
+        ended = (self.directory / "model.safetensors").is_file()
+        if self.limit is None or not self.is_run(self.directory):
+            return ended
+        planned = int(self.manifest["config"]["federation"]["rounds"])
+        return (ended and planned >= self.limit) or (planned > self.limit and len(self.rounds) == self.limit)
 
     @property
     def diverged(self) -> str | None:
@@ -130,7 +137,7 @@ class RunRecord:
                 arrays = {name: file[name] for name in ("round", "client", "steps", "offset", "kept")}
         except (OSError, ValueError, KeyError) as error:
             raise DataError(f"{path}: not readable: {error}") from None
-        return unpack_kept(arrays)
+        return [entry for entry in unpack_kept(arrays) if self.limit is None or entry.round <= self.limit]
 
 
 class Position(NamedTuple):

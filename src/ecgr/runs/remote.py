@@ -146,6 +146,8 @@ def read_files(directory: Path) -> dict[str, bytes]:
 
 def write_files(directory: Path, files: Files) -> None:
     """Make a run's folder hold these files; cut short at any moment, it still holds a run that can be gone on with."""
+    if "model.safetensors" not in files:  # a finished run that goes on must not look finished
+        (directory / "model.safetensors").unlink(missing_ok=True)
     for name in sorted(files, key=_turn):
         path = directory / name
         if not (path.is_file() and path.read_bytes() == files[name]):

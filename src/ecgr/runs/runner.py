@@ -10,12 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecgr.config.experiment import Experiment, changes_of, load
+from ecgr.config.optimizers import Constant
 from ecgr.config.partition import natural_note
 from ecgr.errors import ConfigError, Diverged, missing_extra
 from ecgr.files import write_atomically
 from ecgr.runs.identity import Identify, manifest_of, task_facts
 from ecgr.runs.manifest import PARTITION, Identity, changed_facts, differences
-from ecgr.runs.place import acquire, locked, refuse_foreign
+from ecgr.runs.place import acquire, checkpoint_of, locked, refuse_foreign
 from ecgr.runs.record import DIVERGED, RunRecord, RunWriter, to_json
 from ecgr.tasks.losses import flatness_note
 from ecgr.tasks.task import Task
@@ -183,11 +184,13 @@ def play(
     with locked(directory):
         refuse_foreign(directory, resume)
         if resume and RunRecord.is_run(directory) and _finished(directory, problem, identity):
-            return RunRecord.open(directory)
-        writer, checkpoints = RunWriter(directory), directory / "checkpoint"
+            return RunRecord.open(directory, problem.experiment.federation.rounds)
+        writer, checkpoints = RunWriter(directory), checkpoint_of(directory)
         restored = load_checkpoint(checkpoints)
         if restored is None:
             snapshot, position = replace(start(problem), clients=StatesOnDisk(checkpoints / CLIENTS)), writer.position
+            if RunRecord(directory).rounds:
+                warn(f"note: {directory} has no checkpoint to go on from, and is run anew")
             writer.begin(manifest_of(problem, data, identity))
         else:
             snapshot, position = restored.snapshot, restored.position
@@ -222,21 +225,23 @@ def _same_data(planned: Identity, data: "Provenance") -> Identity:
 def _finished(directory: Path, problem: "Problem", identity: Identity) -> bool:
     """Whether the run is finished; refuses to go on with one whose config, data or version differ, or that diverged.
 
-    More rounds are no other run: it is then not finished any more, and goes on.
+    More rounds are no other run: it is then not finished any more, and goes on. Under a constant learning rate fewer
+    rounds are none either: the run contains them.
     """
     record = RunRecord.open(directory)
     told = {"config": identity["config"], "task": task_facts(problem)}
     before, rounds = record.config["federation"]["rounds"], problem.experiment.federation.rounds
     manifest = record.manifest
-    if rounds > before:
+    if rounds > before or isinstance(problem.experiment.schedule, Constant):
         _refuse_other_schedule(directory, problem.experiment, before)
         federation = {**record.config["federation"], "rounds": rounds}
         manifest = {**manifest, "config": {**record.config, "federation": federation}, "key": problem.experiment.key()}
     if other := [*differences({key: manifest.get(key) for key in told}, told), *changed_facts(manifest, identity)]:
         raise ConfigError(*(f"resume: {directory} was run with another {line}" for line in other))
+    record = RunRecord.open(directory, rounds)
     if record.diverged is not None:
         raise Diverged(f"{directory} diverged, and would again: {record.diverged}")
-    if rounds > before:
+    if not record.finished and rounds != before:
         (directory / "model.safetensors").unlink(missing_ok=True)  # first: what is not finished must not look it
         RunWriter(directory).begin(manifest)
     return record.finished

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
+from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ecgr.config.experiment import Experiment, read
@@ -19,7 +20,7 @@ from ecgr.config.user_code import UserModel
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
 from ecgr.runs.identity import Identify
 from ecgr.runs.manifest import Identity, identity_key, made_anew
-from ecgr.runs.place import refuse_unusable
+from ecgr.runs.place import checkpoint_of, refuse_unusable
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import asked_workers, make_run, worker_count
 from ecgr.tables import shown
@@ -52,18 +53,28 @@ class Planned:
     @property
     def finished(self) -> bool:
         """Whether there is nothing left to do."""
-        return RunRecord.is_run(self.directory) and RunRecord(self.directory).finished
+        return RunRecord.is_run(self.directory) and self.record.finished
 
     @property
     def diverged(self) -> str | None:
         """Why it ended early, if it did: it would again."""
-        return RunRecord(self.directory).diverged
+        return self.record.diverged
+
+    @property
+    def record(self) -> RunRecord:
+        """What is there of it, and no more rounds than it is to have."""
+        return RunRecord(self.directory, self.experiment.federation.rounds)
+
+    @property
+    def goes_on(self) -> bool:
+        """Whether nothing of it is made twice: it has ended, or has a checkpoint."""
+        return self.finished or self.diverged is not None or checkpoint_of(self.directory).is_dir()
 
     @property
     def rounds_done(self) -> int:
-        """Rounds in the record so far."""
-        path = self.directory / "rounds.jsonl"
-        return path.read_bytes().count(b"\n") if path.exists() else 0
+        """Rounds in the record so far, of those that it is to have."""
+        path, asked = self.directory / "rounds.jsonl", self.experiment.federation.rounds
+        return min(asked, path.read_bytes().count(b"\n")) if path.exists() else 0
 
 
 class Listener(Protocol):
@@ -139,7 +150,10 @@ class RunJob:
 def plan(
     variants: Iterable[Experiment], directory: Path, folder: str = "runs", identify: Identify | None = None
 ) -> list[Planned]:
-    """A place for each run: ``algorithm-regulator-seed-identity`` under ``directory/folder``."""
+    """A place for each run: ``algorithm-regulator-seed-identity`` under ``directory/folder``.
+
+    Of runs that differ in their number of rounds alone, at a constant learning rate, the longest is made.
+    """
     identify = identify or Identify()
     planned: dict[str, Planned] = {}
     for experiment in variants:
@@ -147,7 +161,8 @@ def plan(
         config = identity["config"]
         kind = re.sub(r"[^A-Za-z0-9._-]+", "", f"{config['algorithm']['name']}-{config['regulator']['name']}")
         name = f"{kind}-seed{experiment.run.seed}-{identity_key(identity)}"
-        planned[name] = Planned(experiment, directory / folder / name, identity)
+        if name not in planned or planned[name].experiment.federation.rounds < experiment.federation.rounds:
+            planned[name] = Planned(experiment, directory / folder / name, identity)
     return list(planned.values())
 
 
@@ -170,6 +185,9 @@ def run_all(
     if warn is not None:
         for line in made_anew({planned.directory: planned.identity for planned in plans}):
             warn(f"note: {line}")
+        if lost := [planned for planned in plans if planned.rounds_done and not planned.goes_on]:
+            what = f"{len(lost)} {'run has' if len(lost) == 1 else 'runs have'}"
+            warn(f"note: {what} too few rounds and no checkpoint to go on from: made anew")
         for line in _model_notes(plans):
             warn(f"note: {line}")
     with progress(plans) if progress else nullcontext() as listener:
@@ -277,6 +295,13 @@ def _without_task(planned: Planned) -> Planned:
     if not isinstance(experiment.source, Task):
         return planned
     return replace(planned, experiment=replace(experiment, source=experiment.source.identity))
+
+
+def drop_checkpoints(plans: Iterable[Planned]) -> None:
+    """Remove the checkpoints of runs that have ended: nobody will go on with them."""
+    for planned in plans:
+        if planned.finished or planned.diverged is not None:
+            rmtree(checkpoint_of(planned.directory), ignore_errors=True)
 
 
 def _by_reason(failures: Sequence[Failure]) -> dict[str, list[str]]:

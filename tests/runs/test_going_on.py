@@ -1,0 +1,113 @@
+"""Under a constant learning rate a longer run contains the shorter: it goes on, and is cut when it is read."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from torch import nn
+
+import ecgr
+from ecgr.runs.place import checkpoint_of
+from ecgr.runs.record import RunRecord
+from ecgr.runs.sweep import Planned, drop_checkpoints, plan, run_all
+
+
+def task() -> ecgr.Task:
+    inputs = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
+    samples = (inputs, (inputs[:, 0] > 0).astype(np.int64))
+    return ecgr.Task(model=lambda: nn.Linear(2, 2), train=samples, test=samples, clients=2)
+
+
+def planned(directory: Path, rounds: int, **changes: Any) -> Planned:
+    settings = {
+        "federation.rounds": rounds,
+        "federation.batch_size": 8,
+        "partition.min_batches": 1,
+        "algorithm.name": "scaffold",
+        "regulator.name": "ecgr",
+        "run.served": "average",
+        **changes,
+    }
+    (found,) = plan([ecgr.load(task(), settings)], directory)
+    return found
+
+
+def make(run: Planned) -> list[str]:
+    said: list[str] = []
+    run_all([run], engine="serial", warn=said.append)
+    return said
+
+
+def rows(record: RunRecord) -> list[dict[str, Any]]:
+    def untimed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: untimed(inner) for key, inner in value.items() if "seconds" not in key}
+        return [untimed(inner) for inner in value] if isinstance(value, list) else value
+
+    return [untimed(row) for row in record.rounds]
+
+
+def test_a_finished_run_goes_on_to_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
+    short, long, whole = planned(tmp_path / "a", 3), planned(tmp_path / "a", 8), planned(tmp_path / "b", 8)
+    assert short.directory == long.directory
+    make(short)
+    before = (short.directory / "rounds.jsonl").read_bytes()
+    assert short.finished
+    assert not long.finished
+    make(long)
+    make(whole)
+    assert (long.directory / "rounds.jsonl").read_bytes().startswith(before)  # nothing was made twice
+    assert rows(long.record) == rows(whole.record)
+    assert long.record.kept() == whole.record.kept()
+    assert (long.directory / "model.safetensors").read_bytes() == (whole.directory / "model.safetensors").read_bytes()
+    assert json.loads((long.directory / "run.json").read_text())["config"]["federation"]["rounds"] == 8
+
+
+def test_a_longer_run_is_cut_when_it_is_read(tmp_path: Path) -> None:
+    short, long, alone = planned(tmp_path / "a", 3), planned(tmp_path / "a", 8), planned(tmp_path / "b", 3)
+    make(long)
+    make(alone)
+    stamp = (long.directory / "rounds.jsonl").stat().st_mtime_ns
+    make(short)
+    assert (long.directory / "rounds.jsonl").stat().st_mtime_ns == stamp
+    assert short.finished
+    assert (short.rounds_done, short.record.config["federation"]["rounds"]) == (3, 3)
+    assert rows(short.record) == rows(alone.record)
+    assert short.record.kept() == alone.record.kept()
+
+
+def test_a_run_that_was_stopped_on_its_way_to_more_rounds_still_has_the_fewer(tmp_path: Path) -> None:
+    short, long = planned(tmp_path, 3), planned(tmp_path, 8)
+    make(long)
+    (long.directory / "model.safetensors").unlink()
+    assert short.finished
+    assert not long.finished
+
+
+def test_without_a_checkpoint_it_is_made_anew_and_said(tmp_path: Path) -> None:
+    short, long, whole = planned(tmp_path / "a", 3), planned(tmp_path / "a", 6), planned(tmp_path / "b", 6)
+    make(short)
+    drop_checkpoints([long])  # it has not ended
+    assert checkpoint_of(short.directory).is_dir()
+    drop_checkpoints([short])
+    assert not checkpoint_of(short.directory).exists()
+    assert any("no checkpoint" in line and "1 run" in line for line in make(long))
+    make(whole)
+    assert rows(long.record) == rows(whole.record)
+
+
+@pytest.mark.parametrize(("schedule", "same"), [("constant", True), ("step", False), ("cosine", False)])
+def test_the_number_of_rounds_is_part_of_an_identity_unless_the_rate_is_constant(
+    tmp_path: Path, schedule: str, same: bool
+) -> None:
+    few, many = (planned(tmp_path, rounds, **{"schedule.name": schedule}) for rounds in (3, 8))
+    assert (few.directory == many.directory) is same
+    assert (few.experiment.key() == many.experiment.key()) is same
+
+
+def test_of_one_sweep_the_longest_is_made(tmp_path: Path) -> None:
+    experiments = [ecgr.load(task(), {"federation.rounds": rounds}) for rounds in (2, 5, 3)]
+    (found,) = plan(experiments, tmp_path)
+    assert found.experiment.federation.rounds == 5
