@@ -11,7 +11,6 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from ecgr.config.optimizers import CONSTANT_RATE
 from ecgr.errors import ConfigError
 from ecgr.identity import CONSTANT, STATE
 from ecgr.runs.record import RunRecord
@@ -34,7 +33,7 @@ def identity_key(identity: Identity) -> str:
     Under a constant learning rate the number of rounds does not count: a longer run contains the shorter.
     """
     config = {section: dict(values) for section, values in identity["config"].items()}
-    if config["schedule"]["name"] == CONSTANT_RATE:
+    if config["schedule"]["name"] == "constant":
         del config["federation"]["rounds"]
     for section, key in (*LABELS, *(PLACES if set(identity["data"]) - {PARTITION} else ())):
         config[section].pop(key, None)
