@@ -5,6 +5,7 @@ import select
 import shutil
 import signal
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -115,26 +116,23 @@ def damage_is_noticed(directory: Path, damaged: Path) -> bool:
     return found.snapshot.rounds == other and same(found.snapshot, snapshot(other, 500)) and len(found.damaged) == 1
 
 
-def test_each_of_a_thousand_flipped_bits_is_noticed(saved: Path) -> None:
-    rng = np.random.default_rng(0)
-    files = sorted(saved.iterdir())
-    for number in range(1000):
-        path = files[number % len(files)]
-        whole = path.read_bytes()
-        spoiled = bytearray(whole)
-        spoiled[rng.integers(len(whole))] ^= 1 << rng.integers(8)
-        path.write_bytes(spoiled)
-        assert damage_is_noticed(saved, path)
-        path.write_bytes(whole)
+def flipped(whole: bytes, rng: np.random.Generator) -> bytes:
+    spoiled = bytearray(whole)
+    spoiled[rng.integers(len(whole))] ^= 1 << rng.integers(8)
+    return bytes(spoiled)
 
 
-def test_each_of_a_hundred_truncations_is_noticed(saved: Path) -> None:
-    rng = np.random.default_rng(1)
-    files = sorted(saved.iterdir())
-    for number in range(100):
+def cut_short(whole: bytes, rng: np.random.Generator) -> bytes:
+    return whole[: rng.integers(len(whole))]
+
+
+@pytest.mark.parametrize(("spoil", "times"), [(flipped, 1000), (cut_short, 100)])
+def test_each_flipped_bit_and_each_truncation_is_noticed(saved: Path, spoil: Any, times: int) -> None:
+    rng, files = np.random.default_rng(0), sorted(saved.iterdir())
+    for number in range(times):
         path = files[number % len(files)]
         whole = path.read_bytes()
-        path.write_bytes(whole[: rng.integers(len(whole))])
+        path.write_bytes(spoil(whole, rng))
         assert damage_is_noticed(saved, path)
         path.write_bytes(whole)
 

@@ -23,17 +23,8 @@ def stamps(directory: Path) -> dict[str, int]:
 @pytest.mark.slow
 def test_compare_ends_with_the_paired_table_and_redoes_only_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "comparison"
-    command: list[str | Path] = [
-        "compare",
-        "quickstart",
-        "--methods",
-        "fedavg,fedavg+ecgr",
-        "--seeds",
-        "0,1,42",
-        "--out",
-        out,
-    ]
-    command += ["--workers", "2", *SMALL]
+    words = "compare quickstart --methods fedavg,fedavg+ecgr --seeds 0,1,42 --workers 2"
+    command: list[str | Path] = [*words.split(), *SMALL, "--out", out]
     first = ecgr(*command)
     assert first.returncode == 0, first.stderr
     assert "fedavg+ecgr" in first.stdout
@@ -125,17 +116,16 @@ def test_bad_input_gives_one_line_and_writes_nothing(tmp_path: Path, arguments: 
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_state_that_the_same_command_continues(tmp_path: Path) -> None:
     out = tmp_path / "out"
+    words = "compare quickstart --methods fedavg,fedavg+ecgr --seeds 1 --workers 2 --set federation.rounds=40"
     command: list[str | Path] = [
-        "compare",
-        "quickstart",
-        "--methods",
-        "fedavg,fedavg+ecgr",
-        "--seeds",
-        "1",
+        *words.split(),
+        "--set",
+        "partition.clients=3",
+        "--set",
+        "data.fraction=0.3",
         "--out",
         out,
     ]
-    command += ["--workers", "2", "--set", "federation.rounds=40", "--set", "partition.clients=3"]
     process = spawn(*command)
     try:
         while process.poll() is None and not list(out.glob("runs/*/rounds.jsonl")):

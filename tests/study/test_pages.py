@@ -8,16 +8,15 @@ import pytest
 from study.pages import DATA, PAGES, ROOT, render
 
 EARLIER = sorted(path.stem for path in (DATA / "earlier").glob("*.json"))
+pytestmark = pytest.mark.nightly
 SUMMARIES = ("docs/results/paper.md", "docs/results/methods.md", "docs/results/theory.md")
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("template", PAGES)
 def test_a_page_is_up_to_date(template: str) -> None:
     assert (ROOT / PAGES[template]).read_text(encoding="utf-8") == render(template), "`make results` writes it"
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("page", SUMMARIES)
 def test_a_page_begins_with_a_summary_of_at_most_200_words(page: str) -> None:
     first = re.split(r"(?m)^## ", (ROOT / page).read_text(encoding="utf-8"))[0]
@@ -25,7 +24,6 @@ def test_a_page_begins_with_a_summary_of_at_most_200_words(page: str) -> None:
     assert len(first.split()) <= 210, "with the title"
 
 
-@pytest.mark.nightly
 @pytest.mark.parametrize("name", EARLIER)
 def test_a_difference_is_that_of_its_scores(name: str) -> None:
     for pair in json.loads((DATA / "earlier" / f"{name}.json").read_text(encoding="utf-8")).get("pairs", ()):
@@ -36,7 +34,6 @@ def test_a_difference_is_that_of_its_scores(name: str) -> None:
             assert pair["interval"] is None or pair["interval"][0] <= pair["difference"] <= pair["interval"][1]
 
 
-@pytest.mark.nightly
 def test_the_theory_page_names_tests_that_exist() -> None:
     named = re.findall(
         r"`([a-z]+(?:_[a-z]+){3,})`", (ROOT / "docs" / "results" / "theory.md").read_text(encoding="utf-8")

@@ -1,7 +1,9 @@
 """What README says was found is what the data say."""
 
+import pytest
 from study.pages import ROOT, SKEWED, better_on, is_rising, pairs, raised, signed
 
+pytestmark = pytest.mark.nightly
 README = " ".join((ROOT / "README.md").read_text(encoding="utf-8").split())
 
 

@@ -1,6 +1,6 @@
 """The pictures of the guide, taken from a real report.
 
-PYTHONPATH=tests python -m support.pictures runs/compare-hospitals-heart_disease/report.html docs/guide/images
+PYTHONPATH=tests python docs/guide/report_pictures.py runs/compare-hospitals-heart_disease/report.html docs/guide/images
 """
 
 import base64
