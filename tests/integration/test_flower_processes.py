@@ -1,5 +1,6 @@
 """Real federations on the loopback interface: TLS, node keys, separate processes, and all of them mortal."""
 
+import functools
 import signal
 import subprocess
 import time
@@ -43,7 +44,10 @@ class Running:
         self.out, self.log = out, out.with_suffix(".log")
         with self.log.open("wb") as log:
             command = [ECGR, *arguments(out, rounds, *more)]
-            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=environment(**extra))
+            # a shell's background jobs ignore Ctrl-C and hand that down
+            listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
+            env = environment(**extra)
+            self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env, preexec_fn=listen)  # noqa: PLW1509
         self.seen: dict[int, psutil.Process] = {}
 
     def processes(self) -> list[psutil.Process]:
