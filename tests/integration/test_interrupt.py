@@ -69,7 +69,7 @@ def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, w
     process = begin("run", "quickstart", "--workers", workers, *SMALL, cwd=tmp_path)
     wait_for(process, tmp_path, "runs/quickstart/checkpoint/*.manifest")
     (line,) = end(process)
-    assert "runs/quickstart keeps" in line
+    assert "runs/quickstart has" in line
     command = shlex.split(line.partition("to continue: ")[2])
     assert command[0] == "ecgr"
     assert "--resume" in command
@@ -82,5 +82,5 @@ def test_a_comparison_says_how_many_runs_are_finished(tmp_path: Path) -> None:
     process = begin("compare", "quickstart", "--seeds", "3", "--workers", "2", *SMALL, cwd=tmp_path)
     wait_for(process, tmp_path, "runs/compare-quickstart/runs/*/rounds.jsonl")
     *_, line = end(process)  # before it, what three seeds can show
-    assert re.search(r"0 of \d+ runs are finished, the others are kept up to their last checkpoint", line)
+    assert re.search(r"0 of \d+ runs are finished, the others keep their last checkpoint", line)
     assert "to continue: ecgr compare quickstart --seeds 3" in line
