@@ -251,28 +251,6 @@ def test_each_seed_is_a_thin_line_behind_the_mean(page: Any) -> None:
     )
 
 
-def test_rounds_are_marked_by_whole_numbers(page: Any) -> None:
-    marks = run_script(page, "[...document.querySelectorAll('#plot-metric-0 .xtick text')].map(t => t.textContent)")
-    assert len(marks) > 2
-    assert len(set(marks)) == len(marks)
-    assert all(mark.isdigit() for mark in marks)
-
-
-def test_a_verdict_has_its_colour_in_card_and_table(page: Any) -> None:
-    colours = run_script(
-        page,
-        "[...document.querySelectorAll('.answer')].map(a => [a.className, getComputedStyle(a).borderLeftColor,"
-        " getComputedStyle(a.querySelector('.mean')).fill])",
-    )
-    assert len(colours) == 2
-    assert all(edge == mean for _, edge, mean in colours)
-    cells = run_script(
-        page,
-        "[...document.querySelectorAll('#comparison td.verdict:not(.baseline)')].map(c => getComputedStyle(c).color)",
-    )
-    assert cells == [edge for _, edge, _ in colours]
-
-
 def test_on_a_phone_the_verdict_stays_in_sight(browser: Any, runs: Path) -> None:
     try:
         resize(browser, 400, 800, phone=True)
