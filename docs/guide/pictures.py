@@ -18,7 +18,7 @@ from ecgr.core.regulators import ECGR
 IMAGES = Path(__file__).parent / "images"
 PLAIN, KEPT, DAMPED, RESULT, SECOND = "#555555", "#1b7837", "#b8b8b8", "#b2182b", "#2166ac"
 CLIENTS = ((SECOND, "client A"), (KEPT, "client B"))
-TITLE = "Client drift: unlike clients walk apart,\nand their average misses"
+TITLE = "Client drift: non-IID clients drift apart,\nand their average misses"
 STAGES = (
     "1  record the steps",
     "2  keep the half whose sum stays\nshortest, damp the others",
@@ -55,7 +55,7 @@ def drift(axes: Axes) -> None:
     axes.plot(*joint, "*", color="black", ms=13)
     axes.annotate("best for both", joint, (0, 11), textcoords="offset points", ha="center")
     axes.set(
-        xlim=(-3.4, 3.6), ylim=(-2.7, 2.2), title="Client drift: unlike clients walk apart,\nand their average misses"
+        xlim=(-3.4, 3.6), ylim=(-2.7, 2.2), title="Client drift: non-IID clients drift apart,\nand their average misses"
     )
 
 

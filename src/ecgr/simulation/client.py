@@ -80,7 +80,7 @@ def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> 
 
     A step is the optimiser's, with the algorithm's corrections before and after it; the recorder sees all of it.
 
-    Rereplaces:
+    Returns:
         What recorded the steps, and the mean loss over the samples seen.
     """
     experiment, model = workspace.experiment, workspace.model
