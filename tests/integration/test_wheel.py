@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[2]
 EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
 PROBES = {
     "report": "import ecgr.report.figures, ecgr.report.page, jinja2, matplotlib.figure, plotly.offline",
-    "data": "import ecgr.tasks.data.fetch, ecgr.tasks.data.pictures, PIL.Image, pooch",
+    "data": "import ecgr.tasks.data, PIL.Image, pooch",
     "tensorboard": "import ecgr.runs.runner; from torch.utils.tensorboard import SummaryWriter",
     "flower": "import ecgr.flower.deploy.local, ecgr.flower as f; [getattr(f, name) for name in f.__all__]",
     "ray": "import ray, ecgr.simulation.engines.ray",

@@ -105,28 +105,6 @@ def write_cifar100(root: Path, train: int = 100, test: int = 100) -> Path:
     return folder
 
 
-def write_cifar10_binary(root: Path, per_batch: int = 20) -> Path:
-    """The same images and labels as `write_cifar10`, as records."""
-    folder = root / "cifar-10-batches-bin"
-    folder.mkdir(parents=True)
-    for number in (1, 2, 3, 4, 5, 9):
-        records = np.hstack([labels_of(per_batch, 10)[:, None], random_images(per_batch, 3072, seed=number)])
-        name = "test_batch.bin" if number == 9 else f"data_batch_{number}.bin"
-        (folder / name).write_bytes(records.tobytes())
-    (folder / "batches.meta.txt").write_text("\n".join(CIFAR10_NAMES) + "\n\n")
-    return folder
-
-
-def write_cifar100_binary(root: Path, count: int = 100) -> Path:
-    folder = root / "cifar-100-binary"
-    folder.mkdir(parents=True)
-    for name, seed in (("train.bin", 1), ("test.bin", 2)):
-        fine = labels_of(count, 100)[:, None]
-        (folder / name).write_bytes(np.hstack([fine % 20, fine, random_images(count, 3072, seed=seed)]).tobytes())
-    (folder / "fine_label_names.txt").write_text("\n".join(CIFAR100_NAMES) + "\n")
-    return folder
-
-
 def write_picture(path: Path, seed: int = 0, side: int = 12) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.fromarray(random_images(side, side, 3, seed=seed)).save(path)

@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ecgr.errors import ConfigError, DataError
-from ecgr.tasks.data import Arrays
+from ecgr.tasks.data import Arrays, verify
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 3))
@@ -88,7 +88,7 @@ def test_a_split_that_is_there_is_kept(tmp_path: Path) -> None:
         assert (len(dataset.train), len(dataset.test)) == (20, 2)
         assert dataset.shape == {"features": 3, "classes": 4}
         assert dataset.test.groups is None
-        assert source.assess().counts == {"train": 20, "test": 2}
+        assert verify("arrays", root).counts == {"train": 20, "test": 2}
 
 
 Y = np.arange(20) % 2

@@ -1,26 +1,32 @@
-"""CIFAR-10 and CIFAR-100, pickled and binary."""
+"""CIFAR-10 and CIFAR-100, and the restricted unpickler: what CIFAR needs is read, nothing ever runs."""
 
 import os
 import pickle
+import struct
+import tracemalloc
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from ecgr.errors import DataError, IntegrityError
 from ecgr.tasks.data import Cifar10, Cifar100
+from ecgr.tasks.data.cifar import read_pickle
 from support.image_sets import (
     CIFAR10_NAMES,
     CIFAR100_NAMES,
     labels_of,
+    python2_pickle,
     random_images,
     write_cifar10,
-    write_cifar10_binary,
     write_cifar100,
-    write_cifar100_binary,
 )
+from support.quick import examples
 
 EXPECTED = np.concatenate([random_images(20, 3072, seed=number) for number in range(1, 6)])
 
@@ -40,32 +46,13 @@ def test_pickled_batches_arrive_as_written_whoever_wrote_them(tmp_path: Path) ->
     assert dataset.notes == ("reduced: 100 of 50,000 training images", "reduced: 20 of 10,000 test images")
 
 
-def test_the_binary_version_holds_the_same(tmp_path: Path) -> None:
-    write_cifar10(tmp_path / "pickled")
-    write_cifar10_binary(tmp_path / "binary")
-    pickled, binary = (Cifar10(root=str(tmp_path / form)).load() for form in ("pickled", "binary"))
-    np.testing.assert_array_equal(pickled.train.inputs, binary.train.inputs)
-    np.testing.assert_array_equal(pickled.train.targets, binary.train.targets)
-    np.testing.assert_array_equal(pickled.test.inputs, binary.test.inputs)
-    assert pickled.classes == binary.classes
-    assert binary.train.inputs.flags.c_contiguous
-
-
-def test_cifar100_uses_the_fine_labels_in_both_forms(tmp_path: Path) -> None:
-    write_cifar100(tmp_path / "pickled")
-    write_cifar100_binary(tmp_path / "binary")
-    for form in ("pickled", "binary"):
-        dataset = Cifar100(root=str(tmp_path / form)).load()
-        np.testing.assert_array_equal(dataset.train.inputs.reshape(-1, 3072), random_images(100, 3072, seed=1))
-        np.testing.assert_array_equal(dataset.train.targets, np.arange(100))
-        assert dataset.classes == tuple(CIFAR100_NAMES)
-        assert dataset.mean == dataset.std == (0.5, 0.5, 0.5)
-
-
-def test_the_pickled_version_is_preferred(tmp_path: Path) -> None:
-    write_cifar10(tmp_path)
-    write_cifar10_binary(tmp_path)
-    assert "data_batch_1" in Cifar10(root=str(tmp_path)).load().files
+def test_cifar100_uses_the_fine_labels(tmp_path: Path) -> None:
+    write_cifar100(tmp_path)
+    dataset = Cifar100(root=str(tmp_path)).load()
+    np.testing.assert_array_equal(dataset.train.inputs.reshape(-1, 3072), random_images(100, 3072, seed=1))
+    np.testing.assert_array_equal(dataset.train.targets, np.arange(100))
+    assert dataset.classes == tuple(CIFAR100_NAMES)
+    assert dataset.mean == dataset.std == (0.5, 0.5, 0.5)
 
 
 class Gadget:
@@ -97,9 +84,9 @@ BAD_BATCHES = {
     "wrong type": (lambda _: batch(data=np.zeros((20, 3072), np.int16)), "got int16"),
     "wrong shape": (lambda _: batch(data=random_images(20, 3071)), r"got uint8 \(20, 3071\)"),
     "flat": (lambda _: batch(data=random_images(20 * 3072)), r"got uint8 \(61440,\)"),
-    "no image": (lambda _: batch(data=random_images(0, 3072), labels=[]), "0 labels .* for 0 images"),
+    "no image": (lambda _: batch(data=random_images(0, 3072), labels=[]), "each of 0 images, got 0"),
     "no labels": (lambda _: pickle.dumps({"data": random_images(20, 3072)}, 4), "`labels` must be a list"),
-    "too few labels": (lambda _: batch(labels=[1] * 19), "19 labels under `labels` for 20 images"),
+    "too few labels": (lambda _: batch(labels=[1] * 19), "each of 20 images, got 19"),
     "float label": (lambda _: batch(labels=[1] * 5 + [2.5] * 15), "label 2.5 at index 5"),
     "true for a label": (lambda _: batch(labels=[True] * 20), "label True at index 0"),
     "text label": (lambda _: batch(labels=["cat"] * 20), "label str at index 0"),
@@ -147,15 +134,160 @@ def test_class_names_have_to_fit(tmp_path: Path, names: object) -> None:
         Cifar10(root=str(tmp_path)).load()
 
 
-def test_binary_records_have_to_be_whole_and_in_range(tmp_path: Path) -> None:
-    path = write_cifar10_binary(tmp_path) / "data_batch_1.bin"
-    content = path.read_bytes()
-    for spoilt, says in (
-        (content[:-1], "record 19 breaks off at byte 58,387"),
-        (b"", "0 bytes"),
-        (b"\x0a" + content[1:], "label 10 at index 0"),
-    ):
-        path.write_bytes(spoilt)
-        with pytest.raises(DataError, match=says) as caught:
-            Cifar10(root=str(tmp_path)).load()
-        assert "data_batch_1.bin" in str(caught.value)
+def read(path: Path, content: bytes) -> dict[str, object]:
+    return read_pickle(path, content)
+
+
+class Runs:
+    """Pickles as a call of ``function``."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self.call = (function, arguments)
+
+    def __reduce__(self) -> Any:
+        return self.call
+
+
+@pytest.mark.parametrize("protocol", [2, 3, 4, 5])
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_arrays_of_every_protocol_are_read(tmp_path: Path, protocol: int, order: Any) -> None:
+    images = np.asarray(random_images(6, 10), order=order)
+    labels = np.arange(6, dtype=">i4")
+    content = {"data": images, b"labels": labels, "names": ["a", b"b"], "n": 7}
+    result = read(tmp_path / "batch", pickle.dumps(content, protocol))
+    np.testing.assert_array_equal(result["data"], images)
+    np.testing.assert_array_equal(result["labels"], labels)
+    assert (result["names"], result["n"]) == (["a", b"b"], 7)
+
+
+def test_what_python_2_wrote_is_read(tmp_path: Path) -> None:
+    images = random_images(5, 3072)
+    content = python2_pickle({"data": images, "labels": [3, 1], "batch_label": "training batch 1 of 5"})
+    assert pickle.loads(content, encoding="bytes")[b"labels"] == [3, 1]  # numpy itself agrees that this is a pickle
+    result = read(tmp_path / "batch", content)
+    np.testing.assert_array_equal(result["data"], images)
+    assert (result["labels"], result["batch_label"]) == ([3, 1], b"training batch 1 of 5")
+
+
+def gadgets(canary: Path) -> dict[str, object]:
+    touch = f"touch {canary}"
+    holder = np.empty(2, dtype=object)
+    holder[:] = [Runs(os.system, touch), 1]
+    return {
+        "system": Runs(os.system, touch),
+        "nested in a dict": {"data": random_images(2, 3), "labels": [Runs(os.system, touch)]},
+        "as a key": {(1, Runs(os.mkdir, str(canary))): 1},
+        "object array": {"data": holder},
+        "eval": Runs(eval, f"open({str(canary)!r}, 'w')"),
+        "getattr": Runs(getattr, "x", "upper"),
+        "numpy load": Runs(np.load, "x.npy"),
+        "codecs decode": {"data": Runs(__import__("_codecs").decode, b"x", "utf-8")},
+        "complex": {"data": 1j},
+        "numpy scalar": {"labels": [np.int64(3)]},
+        "path": {"data": canary},
+    }
+
+
+@pytest.mark.parametrize("protocol", [0, 2, 4, 5])
+@pytest.mark.parametrize("name", gadgets(Path("x")))
+def test_a_pickle_that_wants_more_is_refused_and_nothing_runs(tmp_path: Path, name: str, protocol: int) -> None:
+    canary = tmp_path / "canary"
+    with pytest.raises(IntegrityError) as caught:
+        read(tmp_path / "batch", pickle.dumps(gadgets(canary)[name], protocol))
+    assert not canary.exists()
+    assert "batch" in str(caught.value)
+    assert "byte" in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_the_canary_would_have_died(tmp_path: Path) -> None:
+    """The gadget above works where it is let: with the standard unpickler the file appears."""
+    canary = tmp_path / "canary"
+    pickle.loads(pickle.dumps(gadgets(canary)["system"]))
+    assert canary.exists()
+
+
+NDARRAY = b"cnumpy\nndarray\n"
+FUNCTION = b"cnumpy.core.numeric\n_frombuffer\n"
+HAND_MADE = {
+    "instance opcode": b"(S'touch canary'\nios\nsystem\n.",
+    "persistent id": b"\x80\x02U\x01xQ.",
+    "extension": b"\x80\x02\x82\x01.",
+    "state for a function": FUNCTION + b"(dS'__code__'\nI1\nsb.",
+    "slot state for a function": FUNCTION + b"(N(dS'__defaults__'\n(I1\ntstb.",
+    "state for a class": NDARRAY + b"(dS'array'\nI1\nsb.",
+    "dotted name": b"\x80\x04\x8c\x05numpy\x8c\x11ndarray.__class__\x93.",
+    "builtins by the old name": b"c__builtin__\neval\n(S'1'\ntR.",
+    "class without its checks": b"\x80\x02" + NDARRAY + b")\x81.",
+}
+
+
+@pytest.mark.parametrize("content", HAND_MADE.values(), ids=HAND_MADE.keys())
+def test_opcodes_that_no_pickler_writes_do_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises((IntegrityError, DataError)):
+        read(tmp_path / "batch", content)
+    assert not (tmp_path / "canary").exists()
+
+
+WHOLE = pickle.dumps({"data": random_images(4, 16), "labels": [1, 2, 3, 4]}, 4)
+
+
+def test_every_truncation_is_a_data_error(tmp_path: Path) -> None:
+    for end in range(len(WHOLE)):
+        with pytest.raises(DataError, match="batch"):
+            read(tmp_path / "batch", WHOLE[:end])
+
+
+def test_trailing_bytes_are_a_data_error(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=f"goes on after byte {len(WHOLE)}"):
+        read(tmp_path / "batch", WHOLE + b"x")
+
+
+@examples(200)
+@given(position=st.integers(0, len(WHOLE) - 1), value=st.integers(0, 255), data=st.binary(max_size=40))
+def test_whatever_the_bytes_are_the_answer_is_ours(
+    tmp_path_factory: pytest.TempPathFactory, position: int, value: int, data: bytes
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    for content in (WHOLE[:position] + bytes([value]) + WHOLE[position + 1 :], data):
+        with suppress(DataError, IntegrityError):
+            read(folder / "batch", content)
+
+
+NOT_A_BATCH = {
+    "list": pickle.dumps([1]),
+    "array": pickle.dumps(random_images(1, 2), 4),
+    "array without content": b"(S'data'\n" + NDARRAY + b"(tRd.",
+    "too few bytes": python2_pickle({"data": random_images(2, 3)}).replace(b"U\x06", b"U\x05", 1),
+}
+
+
+@pytest.mark.parametrize("content", NOT_A_BATCH.values(), ids=NOT_A_BATCH.keys())
+def test_something_else_than_a_dict_of_arrays_is_a_data_error(tmp_path: Path, content: bytes) -> None:
+    with pytest.raises(DataError, match="batch"):
+        read(tmp_path / "batch", content)
+
+
+ABSURD = {
+    "bytes": b"\x80\x04\x8e" + struct.pack("<Q", 10**12) + b"x.",
+    "text": b"\x80\x04\x8d" + struct.pack("<Q", 10**12) + b"x.",
+    "bytearray": b"\x80\x05\x96" + struct.pack("<Q", 10**12) + b"x.",
+    "frame": b"\x80\x04\x95" + struct.pack("<Q", 10**12) + b"N.",
+    "memo": b"\x80\x02]r" + struct.pack("<I", 2**32 - 1) + b".",
+    "string": b"\x80\x02T" + struct.pack("<i", 2**31 - 1) + b"x.",
+    "shape": python2_pickle({"data": random_images(2, 3)}).replace(struct.pack("<i", 3), struct.pack("<i", 2**31 - 1)),
+}
+
+
+@pytest.mark.parametrize("content", ABSURD.values(), ids=ABSURD.keys())
+def test_an_absurd_size_is_refused_before_memory_is_set_aside(tmp_path: Path, content: bytes) -> None:
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError):
+            read(tmp_path / "batch", content)
+        assert tracemalloc.get_traced_memory()[1] < 20 << 20
+    finally:
+        tracemalloc.stop()

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from ecgr.errors import DataError, IntegrityError
-from ecgr.tasks.data import ImageFolder
-from ecgr.tasks.data.fetch import verify
+from ecgr.tasks.data import ImageFolder, verify
 from ecgr.tasks.data.pictures import decode
 from support.image_sets import write_picture
 

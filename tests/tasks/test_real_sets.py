@@ -8,8 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from ecgr.tasks.data import Cifar10, Cifar100, FashionMnist, Mnist
-from ecgr.tasks.data.fetch import available, verify
+from ecgr.tasks.data import Cifar10, Cifar100, FashionMnist, Mnist, available, verify
 
 SETS = {"mnist", "fashion_mnist", "cifar10", "cifar100"}
 ABSENT = SETS - {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else SETS

@@ -15,8 +15,7 @@ from ecgr.config.experiment import Experiment, load, presets
 from ecgr.config.partition import chosen_share, partition_of
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import EnvironmentFault
-from ecgr.tasks.data import Dataset, strata
-from ecgr.tasks.data.fetch import available, fetch, verify
+from ecgr.tasks.data import Dataset, available, fetch, strata, verify
 from ecgr.tasks.partition import Partition, save_partition
 
 Root = Annotated[str | None, typer.Option("--root", help="Folder of the data sets; $ECGR_DATA by default.")]

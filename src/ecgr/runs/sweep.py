@@ -24,7 +24,6 @@ from ecgr.runs.place import checkpoint_of, refuse_unusable
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import asked_workers, make_run, worker_count
 from ecgr.tables import shown
-from ecgr.tasks.data.fetch import OnDisk
 from ecgr.tasks.task import Task, TaskIdentity
 
 if TYPE_CHECKING:
@@ -272,8 +271,9 @@ def check_ready(plans: Sequence[Planned], *, engine: "str | Cluster | None" = No
     checked_device(device)
     sources = [planned.experiment.source for planned in plans if not planned.finished]
     for index, source in enumerate(sources):
-        if isinstance(source, OnDisk) and source not in sources[:index]:
-            source.folder()
+        folder = getattr(source, "folder", None)  # of sets on disk: raises where they are not there
+        if folder is not None and source not in sources[:index]:
+            folder()
 
 
 def _model_notes(plans: Sequence[Planned]) -> tuple[str, ...]:

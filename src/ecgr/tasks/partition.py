@@ -19,7 +19,7 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.files import write_atomically
 from ecgr.tables import Table
 from ecgr.tasks.data.dataset import Labels, strata
-from ecgr.tasks.data.files import read_text
+from ecgr.tasks.data.sets import read_text
 from ecgr.tasks.data.tables import parse_table
 from ecgr.tasks.samples import Samples
 

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from ecgr.component import Count, component
 from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.tasks.data.dataset import Dataset, Share, SplitSeed, check_labels, holdout
-from ecgr.tasks.data.files import own_path
-from ecgr.tasks.data.official import Report
+from ecgr.tasks.data.sets import own_path
 from ecgr.tasks.data.targets import Kind, array_targets
 from ecgr.tasks.samples import Samples, as_array, check_samples, map_arrays
 
@@ -53,9 +52,6 @@ class Arrays:
         files = [_half_file(path, half) for half in ("train", "test")] if path.is_dir() else [path]
         train, test = self._halves(path, [read_arrays(file) for file in files])
         return array_dataset(str(path), train, test, self.kind, {file.name: _sha256(file) for file in files})
-
-    def assess(self) -> Report:
-        return Report("arrays", "whole", ("whole: every array could be read",), self.load().counts)
 
     def _halves(self, path: Path, found: list[dict[str, Array]]) -> tuple[Samples, Samples]:
         """Training and test samples: of two files, of one that has both, or split."""
@@ -220,9 +216,6 @@ class Site:
 
     def folder(self) -> Path:
         return task_file()
-
-    def assess(self) -> Report:
-        return Report("site", "whole", ("whole: the site's file loads",), self.load().counts)
 
     def load(self) -> Dataset:
         path = task_file()

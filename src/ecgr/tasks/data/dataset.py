@@ -55,6 +55,7 @@ class Dataset:
         std: per channel, likewise.
         files: SHA-256 of what was read, by file name: goes into the run's record.
         notes: what a reader of the record should know, such as "reduced: 10,000 of 50,000 images".
+        status: how it compares with the official set, see `ecgr.tasks.data.Report`.
     """
 
     train: Samples
@@ -67,6 +68,7 @@ class Dataset:
     std: tuple[float, ...] = ()
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    status: str = "whole"
 
     def __post_init__(self) -> None:
         for name, samples in (("train", self.train), ("test", self.test)):

@@ -16,9 +16,8 @@ from pydantic import Field
 from ecgr.component import component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Share, image_dataset
-from ecgr.tasks.data.files import data_root, missing, own_path, read_text
-from ecgr.tasks.data.official import Report
 from ecgr.tasks.data.pictures import Picture, decode_all, decoded, list_pictures
+from ecgr.tasks.data.sets import data_root, missing, own_path, read_text
 from ecgr.tasks.data.tables import parse_table
 from ecgr.tasks.samples import Samples
 
@@ -75,16 +74,13 @@ class ImageFolder:
             notes=self.notes(len(pictures)),
         )
 
-    def assess(self) -> Report:
+    def check(self) -> tuple[str, tuple[str, ...], dict[str, int]]:
         """Decode every picture to find the damaged ones; keep none."""
-        train, test, _ = self._halves()
-        counts = {"train": len(_flat(train)), "test": len(_flat(test))}
-        for _block in decode_all([*_flat(train), *_flat(test)], self.image_size):
+        train, test = map(_flat, self._halves()[:2])
+        for _block in decode_all([*train, *test], self.image_size):
             pass
-        total = sum(counts.values())
-        notes = self.notes(total)
-        whole = f"whole: every one of {total:,} pictures can be decoded"
-        return Report(self.name, "reduced" if notes else "whole", notes or (whole,), counts)
+        notes = self.notes(len(train) + len(test))
+        return "reduced" if notes else "whole", notes, {"train": len(train), "test": len(test)}
 
     def class_folders(self) -> Mapping[str, Path]:
         """The folders of the classes, in the order of their labels."""

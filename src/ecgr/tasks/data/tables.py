@@ -21,8 +21,7 @@ from pydantic import Field
 from ecgr.component import component
 from ecgr.errors import ConfigError, DataError, missing_extra
 from ecgr.tasks.data.dataset import Dataset, Share, SplitSeed, holdout
-from ecgr.tasks.data.files import find_folder, own_path, read_text
-from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, with_report
+from ecgr.tasks.data.sets import compared, known_folder, own_path, read_text
 from ecgr.tasks.data.targets import Kind, Targets, binary_targets
 from ecgr.tasks.samples import Samples
 
@@ -97,13 +96,9 @@ class Csv:
             notes=(*notes, *self._filled_note(int(table[features].isna().sum().sum()))),
         )
 
-    def assess(self) -> Report:
-        """Read every row; with a target named, prepare them too."""
-        whole = "whole: every row could be read"
-        if self.target is None:
-            return Report("csv", "whole", (whole,), {"rows": len(joined(self._read()[0]))})
-        dataset = self.load()
-        return Report("csv", "whole", (whole, *dataset.notes), dataset.counts)
+    def check(self) -> tuple[str, tuple[str, ...], dict[str, int]]:
+        """Read every row, which needs no target."""
+        return "whole", (), {"rows": len(joined(self._read()[0]))}
 
     def _read(self) -> tuple[dict[str, "DataFrame"], dict[str, str]]:
         """The tables by what their files' names say, in order, and the hash of each file."""
@@ -425,7 +420,7 @@ CATEGORIES = ("X3=1,2,3,4", "X7=0,1,2", "X11=1,2,3", "X13=0,3,6,7")
 
 
 @component
-class HeartDisease(KnownSet):
+class HeartDisease:
     """Heart disease in 920 patients of four hospitals (UCI): 13 attributes, ill or not; one hospital a client.
 
     Janosi, Steinbrunn, Pfisterer and Detrano, "Heart Disease", UCI Machine Learning Repository, 1988
@@ -439,9 +434,9 @@ class HeartDisease(KnownSet):
 
     def folder(self) -> Path:
         advice = "put the four processed.*.data files there (they cannot be fetched)"
-        return find_folder("heart_disease", (OFFICIAL["heart_disease"].folder,), self.root, advice)
+        return known_folder("heart_disease", self.root, advice)
 
-    def read(self) -> tuple[Dataset, Report]:
+    def load(self) -> Dataset:
         table = Csv(
             root=str(self.folder()),
             files="processed.*.data",
@@ -455,4 +450,4 @@ class HeartDisease(KnownSet):
             test_share=self.test_share,
             split_seed=self.split_seed,
         )
-        return with_report("heart_disease", table.load())
+        return compared("heart_disease", table.load())

@@ -16,8 +16,7 @@ from pydantic import Field
 from ecgr.component import Count, component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Share
-from ecgr.tasks.data.files import find_folder, member, own_path, read_text
-from ecgr.tasks.data.official import OFFICIAL, KnownSet, Report, with_report
+from ecgr.tasks.data.sets import KnownFiles, compared, known_folder, own_path, read_text
 from ecgr.tasks.data.targets import DEFAULTS
 from ecgr.tasks.samples import Samples
 
@@ -108,31 +107,35 @@ class Text:
     def folder(self) -> Path:
         return own_path("text", self.root, "a text file in which a line NAME: says who speaks next", "a file")
 
-    def file(self) -> Path:
-        """The same."""
-        return self.folder()
-
     def load(self) -> Dataset:
-        path = self.file()
+        return self._read(self.folder())
+
+    def _read(self, path: Path) -> Dataset:
         text, sha256 = read_text(path)
         said = {name: UNITS[self.unit](speech) for name, speech in speeches(text).items()}
         if not said:
             raise DataError(f"{path}: no speaker found; a paragraph must begin with a line NAME: that says who speaks")
-        kept = {name: tokens for name, tokens in said.items() if self._says_enough(len(tokens))}
+        ends = {name: len(tokens) - int(len(tokens) * self.test_share) for name, tokens in said.items()}
+        kept = [
+            name
+            for name, tokens in sorted(said.items())
+            if len(tokens) >= self.minimum and min(ends[name], len(tokens) - ends[name]) > self.length
+        ]
         if not kept:
             longest = max(said, key=lambda name: len(said[name]))
             raise DataError(
                 f"{path}: the longest speaker, {longest!r}, says {len(said[longest]):,} {self.unit}s, which is too few;"
                 " lower data.minimum or data.length"
             )
-        halves = {name: self._halves(tokens) for name, tokens in kept.items()}
-        known = self._vocabulary(said.values(), [train for train, _ in halves.values()])
-        numbers = {token: number for number, token in enumerate(known)}
-        encoded = {name: [encode(half, numbers) for half in pair] for name, pair in halves.items()}
+        train = {name: said[name][: ends[name]] for name in kept}
+        test = {name: said[name][ends[name] :] for name in kept}
+        known = tuple(sorted({token for tokens in said.values() for token in tokens}))
+        if len(known) > self.vocabulary:
+            known = (*most_frequent(train.values(), self.vocabulary - 1), UNKNOWN)
         loss, metrics = DEFAULTS["tokens"]
         return Dataset(
-            train=self._samples({name: train for name, (train, _) in encoded.items()}),
-            test=self._samples({name: test for name, (_, test) in encoded.items()}),
+            train=self._samples(train, known),
+            test=self._samples(test, known),
             shape={"vocabulary": len(known), "classes": len(known), "length": self.length},
             loss=loss,
             metrics=metrics,
@@ -141,48 +144,23 @@ class Text:
             notes=(f"{len(kept):,} of {len(said):,} speakers say at least {self.minimum:,} {self.unit}s",),
         )
 
-    def assess(self) -> Report:
-        dataset = self.load()
-        return Report("text", "whole", ("whole: every line could be read", *dataset.notes), dataset.counts)
-
-    def _vocabulary(self, texts: Iterable[Sequence[str]], train: Iterable[Sequence[str]]) -> tuple[str, ...]:
-        """Every token of the text; of too many, the most frequent ones of the training half and one for all others."""
-        every = {token for text in texts for token in text}
-        if len(every) <= self.vocabulary:
-            return tuple(sorted(every))
-        return (*most_frequent(train, self.vocabulary - 1), UNKNOWN)
-
-    def _halves(self, tokens: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
-        end = len(tokens) - int(len(tokens) * self.test_share)
-        return tokens[:end], tokens[end:]
-
-    def _says_enough(self, tokens: int) -> bool:
-        of_test = int(tokens * self.test_share)
-        return tokens >= self.minimum and min(of_test, tokens - of_test) > self.length
-
-    def _samples(self, tokens: Mapping[str, Tokens]) -> Samples:
-        cut = {name: windows(tokens[name], self.length, self.stride) for name in sorted(tokens)}
-        inputs, targets = zip(*cut.values(), strict=True)
-        return Samples(
-            np.concatenate(inputs), np.concatenate(targets), np.repeat(list(cut), [len(each) for each in targets])
-        )
-
-
-OFFICIAL_SET = OFFICIAL["shakespeare"]
+    def _samples(self, said: Mapping[str, Sequence[str]], known: Sequence[str]) -> Samples:
+        numbers = {token: number for number, token in enumerate(known)}
+        cut = [windows(encode(tokens, numbers), self.length, self.stride) for tokens in said.values()]
+        inputs, targets = zip(*cut, strict=True)
+        speakers = np.repeat(list(said), [len(each) for each in targets])
+        return Samples(np.concatenate(inputs), np.concatenate(targets), speakers)
 
 
 @component
-class Shakespeare(KnownSet, Text):
+class Shakespeare(Text):
     """Tiny Shakespeare (Karpathy's char-rnn), 1.1 MB of plays: the next character or word; one speaker a client."""
 
     minimum: Count = 5000
 
     def folder(self) -> Path:
-        return find_folder("shakespeare", (OFFICIAL_SET.folder,), self.root)
+        return known_folder("shakespeare", self.root)
 
-    def file(self) -> Path:
-        """``input.txt``."""
-        return member("shakespeare", self.folder(), *OFFICIAL_SET.content)
-
-    def read(self) -> tuple[Dataset, Report]:
-        return with_report("shakespeare", Text.load(self))
+    def load(self) -> Dataset:
+        path, _ = KnownFiles("shakespeare", self.root).read("input.txt")
+        return compared("shakespeare", self._read(path))

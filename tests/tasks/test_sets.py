@@ -1,22 +1,24 @@
-"""Fetching, against a server on this machine: mirrors in order, hashes first, nothing half there."""
+"""Where data sets lie, how they compare with the official ones, and fetching them from a server on this machine."""
 
 import gzip
 import hashlib
 import io
+import re
 import sys
 import tarfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import cast
 
 import pytest
 
 from ecgr.errors import ConfigError, DataError, EnvironmentFault
-from ecgr.tasks.data.fetch import fetch, verify
-from ecgr.tasks.data.official import Download, OfficialSet
-from support.image_sets import idx_files, write_cifar10
+from ecgr.tasks.data import DATASETS, LC25000, Cifar10, ImageFolder, Mnist, available, fetch, verify
+from ecgr.tasks.data.sets import OFFICIAL, Official, data_root
+from support.image_sets import idx_files, write_cifar10, write_cifar100, write_idx
 
 
 @dataclass
@@ -59,15 +61,14 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def small_mnist(server: Server) -> OfficialSet:
+def small_mnist(server: Server) -> Official:
     """Two mirrors, one and two, of the four packed files of a small MNIST."""
-    downloads = []
-    for name, content in idx_files().items():
-        packed = gzip.compress(content, mtime=0)
-        server.files[f"/one/{name}.gz"] = server.files[f"/two/{name}.gz"] = packed
-        mirrors = tuple(f"{server.address}/{mirror}/{name}.gz" for mirror in ("one", "two"))
-        downloads.append(Download(f"{name}.gz", sha256(packed), mirrors))
-    return OfficialSet(40, 20, {}, "MNIST/raw", tuple(downloads))
+    packed = {f"{name}.gz": gzip.compress(content, mtime=0) for name, content in idx_files().items()}
+    mirrors = (f"{server.address}/one/", f"{server.address}/two/")
+    server.files |= {f"/{mirror}/{name}": content for name, content in packed.items() for mirror in ("one", "two")}
+    content = {name: f"sha256:{sha256(file)}" for name, file in idx_files().items()}
+    downloads = {name: sha256(content) for name, content in packed.items()}
+    return Official("MNIST/raw", content, 40, 20, downloads=downloads, mirrors=mirrors)
 
 
 def archive(*entries: tarfile.TarInfo, folder: Path | None = None) -> bytes:
@@ -80,15 +81,17 @@ def archive(*entries: tarfile.TarInfo, folder: Path | None = None) -> bytes:
     return stream.getvalue()
 
 
-def small_cifar(server: Server, content: bytes, known: str | None = None) -> OfficialSet:
+def small_cifar(server: Server, content: bytes) -> Official:
     server.files["/cifar.tar.gz"] = content
-    download = Download("cifar.tar.gz", known or sha256(content), (f"{server.address}/cifar.tar.gz",))
-    members = (*(f"data_batch_{number}" for number in range(1, 6)), "test_batch", "batches.meta")
-    return OfficialSet(100, 20, {}, "cifar-10-batches-py", (download,), members)
+    members = {**{f"data_batch_{number}": "sha256:" for number in range(1, 6)}, "test_batch": "sha256:"}
+    downloads = {"cifar.tar.gz": sha256(content)}
+    return Official("cifar-10-batches-py", members, 100, 20, ("batches.meta",), downloads, (f"{server.address}/",))
 
 
-def get(name: str, root: Path, official: OfficialSet) -> Path:
-    return fetch(name, str(root), progress=False, registry={name: official})
+def get(name: str, root: Path, official: Official) -> Path:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setitem(cast("dict[str, Official]", OFFICIAL), name, official)
+        return fetch(name, str(root))
 
 
 def left_in(root: Path) -> set[str]:
@@ -174,7 +177,6 @@ def entry(name: str, kind: bytes = tarfile.REGTYPE, target: str = "") -> tarfile
 
 TRICKS = {
     "leads up": entry("cifar-10-batches-py/../../escaped"),
-    "absolute": entry("/tmp/escaped"),
     "symbolic link": entry("cifar-10-batches-py/data_batch_1", tarfile.SYMTYPE, "../../escaped"),
     "hard link": entry("cifar-10-batches-py/data_batch_1", tarfile.LNKTYPE, "/etc/passwd"),
     "device": entry("cifar-10-batches-py/data_batch_1", tarfile.CHRTYPE),
@@ -185,7 +187,7 @@ TRICKS = {
 @pytest.mark.parametrize("trick", TRICKS.values(), ids=TRICKS.keys())
 def test_an_archive_that_plays_tricks_is_refused(tmp_path: Path, server: Server, trick: tarfile.TarInfo) -> None:
     content = archive(trick, folder=write_cifar10(tmp_path / "made", per_batch=2))
-    with pytest.raises(DataError, match=r"cifar\.tar\.gz: refused, its entry"):
+    with pytest.raises(DataError, match=r"cifar\.tar\.gz: damaged or unsafe archive"):
         get("cifar10", tmp_path / "outer" / "data", small_cifar(server, content))
     assert left_in(tmp_path / "outer") == set()
 
@@ -194,10 +196,10 @@ def test_an_archive_without_a_member_or_cut_off_is_named(tmp_path: Path, server:
     folder = write_cifar10(tmp_path / "made", per_batch=2)
     whole = archive(folder=folder)
     (folder / "data_batch_4").unlink()
-    with pytest.raises(DataError, match="has no cifar-10-batches-py/data_batch_4"):
+    with pytest.raises(DataError, match="no data_batch_4 in what was downloaded"):
         get("cifar10", tmp_path / "data", small_cifar(server, archive(folder=folder)))
     for content in (whole[: len(whole) // 2], b"not an archive"):
-        with pytest.raises(DataError, match="damaged archive"):
+        with pytest.raises(DataError, match="damaged or unsafe archive"):
             get("cifar10", tmp_path / "data", small_cifar(server, content))
     assert left_in(tmp_path / "data") == set()
 
@@ -208,13 +210,11 @@ def test_files_that_nobody_asked_for_are_left_in_the_archive(tmp_path: Path, ser
     assert not (folder / "extra.py").exists()
 
 
-@pytest.mark.parametrize("name", ["lc25000", "image_folder", "digits"])
+@pytest.mark.parametrize("name", ["lc25000", "image_folder", "digits", "heart_disease", "imagenet"])
 def test_what_cannot_be_fetched_is_said_in_one_line(tmp_path: Path, name: str) -> None:
     with pytest.raises(ConfigError, match=f"{name} cannot be fetched.*these can: mnist") as caught:
         fetch(name, str(tmp_path))
     assert "\n" not in str(caught.value)
-    with pytest.raises(ConfigError, match="no data set 'imagenet'"):
-        fetch("imagenet", str(tmp_path))
 
 
 def test_without_pooch_the_message_says_what_to_install(
@@ -231,8 +231,109 @@ def test_a_place_that_cannot_be_written_is_the_environment(tmp_path: Path, serve
         get("mnist", tmp_path / "file", small_mnist(server))
 
 
-def test_progress_is_shown_on_stderr_if_wanted(
-    tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]
-) -> None:
-    fetch("mnist", str(tmp_path), progress=True, registry={"mnist": small_mnist(server)})
+def test_nothing_is_written_to_stdout(tmp_path: Path, server: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    get("mnist", tmp_path, small_mnist(server))
     assert capsys.readouterr().out == ""
+
+
+def test_the_official_sets_are_known_by_content_not_by_packing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> None:
+    files = idx_files()
+    official = small_mnist(server)
+    monkeypatch.setitem(cast("dict[str, Official]", OFFICIAL), "mnist", official)
+    write_idx(tmp_path / "plain", files)
+    write_idx(tmp_path / "packed", files, packed=True)
+    for form in ("plain", "packed"):
+        assert verify("mnist", str(tmp_path / form)).details == ("official: every file has the official content",)
+        assert Mnist(root=str(tmp_path / form)).load().notes == ()
+    path = tmp_path / "plain" / "MNIST/raw/train-images-idx3-ubyte"
+    path.write_bytes(path.read_bytes()[:-1] + b"\0")
+    note = "reordered: as many images as the official set, other bytes in train-images-idx3-ubyte"
+    assert verify("mnist", str(tmp_path / "plain")).details == (note,)
+    assert Mnist(root=str(tmp_path / "plain")).load().notes == (note,)
+    md5 = {name: f"md5:{hashlib.md5(content).hexdigest()}" for name, content in files.items()}
+    for changed, status in (({"content": md5}, "official"), ({"test": 21}, "reduced")):
+        monkeypatch.setitem(cast("dict[str, Official]", OFFICIAL), "mnist", replace(official, **changed))
+        assert verify("mnist", str(tmp_path / "packed")).status == status
+    monkeypatch.setitem(cast("dict[str, Official]", OFFICIAL), "mnist", replace(official, train=39))
+    with pytest.raises(DataError, match="has more than"):
+        verify("mnist", str(tmp_path / "packed"))
+
+
+def test_verify_reads_everything(tmp_path: Path) -> None:
+    folder = write_cifar10(tmp_path)
+    assert verify("cifar10", str(tmp_path)).counts == {"train": 100, "test": 20}
+    (folder / "test_batch").write_bytes((folder / "test_batch").read_bytes()[:-1])
+    with pytest.raises(DataError, match="test_batch"):
+        verify("cifar10", str(tmp_path))
+
+
+def test_verify_knows_what_there_is() -> None:
+    with pytest.raises(ConfigError, match="'cifar'; there are: digits, mnist"):
+        verify("cifar")
+
+
+def test_the_list_has_every_set_with_one_line_and_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ECGR_DATA", str(tmp_path))
+    write_cifar100(tmp_path)
+    rows = {row.name: row for row in available()}
+    assert list(rows) == list(DATASETS)
+    assert all(row.description and "\n" not in row.description for row in rows.values())
+    found = {name: row.place for name, row in rows.items() if row.place}
+    assert found == {"digits": "installed", "cifar100": str(tmp_path / "cifar-100-python")}
+
+
+def test_the_table_is_complete() -> None:
+    """Hashes have their length, and what is fetched is what is read."""
+    for official in OFFICIAL.values():
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}|md5:[0-9a-f]{32}", known) for known in official.content.values())
+        assert all(re.fullmatch("[0-9a-f]{64}", sha256) for sha256 in official.downloads.values())
+        assert all(url.startswith("http") and url.endswith("/") for url in official.mirrors)
+        if not any(file.endswith(".tar.gz") for file in official.downloads) and official.downloads:
+            assert [file.removesuffix(".gz") for file in official.downloads] == list(official.content)
+    assert set(OFFICIAL) == {"mnist", "fashion_mnist", "cifar10", "cifar100", "heart_disease", "shakespeare"}
+
+
+def test_the_component_comes_before_the_environment_and_that_before_the_user(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ECGR_DATA", str(tmp_path))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
+    assert data_root("/srv/data") == Path("/srv/data")
+    assert data_root() == tmp_path
+    monkeypatch.delenv("ECGR_DATA")
+    assert data_root().name == "ecgr"
+    assert data_root() != tmp_path
+
+
+@pytest.mark.parametrize(
+    ("source", "wanted", "advice"),
+    [
+        (Mnist, "MNIST/raw/", "ecgr data fetch mnist"),
+        (Cifar10, "cifar-10-batches-py/", "ecgr data fetch cifar10"),
+        (LC25000, "lung_colon_image_set/", "cannot be fetched"),
+    ],
+)
+def test_a_missing_set_says_what_where_and_what_to_do_in_one_line(
+    source: type[Mnist], wanted: str, advice: str, tmp_path: Path
+) -> None:
+    with pytest.raises(DataError) as caught:
+        source(root=str(tmp_path)).load()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in (wanted, str(tmp_path), advice, "data.root", "ECGR_DATA"):
+        assert part in message
+
+
+def test_a_set_without_one_of_its_files_names_it(tmp_path: Path) -> None:
+    (tmp_path / "MNIST/raw").mkdir(parents=True)
+    with pytest.raises(DataError, match="train-images-idx3-ubyte is missing"):
+        Mnist(root=str(tmp_path)).load()
+
+
+def test_image_folder_has_no_default_place(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"data\.root"):
+        ImageFolder().load()
+    with pytest.raises(DataError, match="not a folder"):
+        ImageFolder(root=str(tmp_path / "none")).load()
