@@ -88,7 +88,7 @@ def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 def _partition_file(path: str) -> dict[str, str]:
     try:
         return {PARTITION: sha256(Path(path).read_bytes()).hexdigest()}
-    except OSError:  # said when the clients' samples are dealt out
+    except OSError:  # said when the samples are partitioned
         return {}
 
 

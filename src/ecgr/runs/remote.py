@@ -52,7 +52,7 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class RemoteJob:
-    """One run, in its own folder where that is seen, and in pieces elsewhere."""
+    """One run: in its own folder on a machine that sees it, in pieces on any other."""
 
     job: RunJob
     token: Path
