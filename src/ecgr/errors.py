@@ -14,6 +14,8 @@
 The message is one line per problem: what, where, what is allowed, what to do.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import ClassVar
 
 
@@ -73,6 +75,28 @@ class QuorumLost(EcgrError):
 
 class Diverged(QuorumLost):
     """Training diverged: the same run would end so again."""
+
+
+def one_line(error: BaseException) -> str:
+    """What kind of error it is, and the first line of what it says."""
+    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+
+
+@contextmanager
+def refused(what: str, advice: str = "") -> Iterator[None]:
+    """Any failure in this block is one line: ``what``, why, and ``advice``; ours stay as they are.
+
+    >>> with refused("loss: cannot be computed", "; give another"):
+    ...     1 / 0
+    Traceback (most recent call last):
+    ecgr.errors.ConfigError: loss: cannot be computed (ZeroDivisionError: division by zero); give another
+    """
+    try:
+        yield
+    except EcgrError:
+        raise
+    except Exception as error:
+        raise ConfigError(f"{what} ({one_line(error)}){advice}") from None
 
 
 def with_code(exit_code: int, *lines: str) -> EcgrError:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from torch.nn import Parameter
 
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, one_line
 
 ADVICE = (
     "define it in the script or task file itself, or in a module on the path, without open files or locks in it;"
@@ -26,6 +26,10 @@ ADVICE = (
 class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
     """Tensors are sent as their bytes: torch's own way through a pipe opens a file descriptor for each."""
 
+    def __init__(self, buffer: BytesIO, shared: Sequence[Any]) -> None:
+        super().__init__(buffer, protocol=5)
+        self._places = {id(part): place for place, part in enumerate(shared)}
+
     def reducer_override(self, value: Any) -> Any:
         if isinstance(value, Parameter):
             return _parameter, (value.data, value.requires_grad)
@@ -33,17 +37,11 @@ class _Pickler(cloudpickle.Pickler):  # type: ignore[misc]
             return torch.from_numpy, (value.detach().cpu().numpy(),)
         return super().reducer_override(value)
 
-
-class _SharingPickler(_Pickler):
-    def __init__(self, buffer: BytesIO, shared: Sequence[Any]) -> None:
-        super().__init__(buffer, protocol=5)
-        self._places = {id(part): place for place, part in enumerate(shared)}
-
     def persistent_id(self, value: Any) -> int | None:
         return self._places.get(id(value))
 
 
-class _SharingUnpickler(pickle.Unpickler):
+class _Unpickler(pickle.Unpickler):
     def __init__(self, buffer: BytesIO, shared: Sequence[Any]) -> None:
         super().__init__(buffer)
         self._shared = shared
@@ -59,7 +57,7 @@ def _parameter(data: Tensor, requires_grad: bool) -> Parameter:
 def pack(value: Any, shared: Sequence[Any] = ()) -> bytes:
     """``value`` as bytes; objects that are in ``shared`` are referred to by their position."""
     buffer = BytesIO()
-    (_SharingPickler(buffer, shared) if shared else _Pickler(buffer, protocol=5)).dump(value)
+    _Pickler(buffer, shared).dump(value)
     return buffer.getvalue()
 
 
@@ -68,7 +66,7 @@ def pack_for_workers(what: str, value: Any, shared: Sequence[Any] = ()) -> bytes
     try:
         return pack(value, shared)
     except (pickle.PicklingError, AttributeError, TypeError) as error:
-        raise ConfigError(f"{what}: cannot be sent to a worker process ({_line(error)}); {ADVICE}") from None
+        raise ConfigError(f"{what}: cannot be sent to a worker process ({one_line(error)}); {ADVICE}") from None
 
 
 def common_parts(values: Sequence[Any]) -> tuple[Any, ...]:
@@ -97,10 +95,6 @@ def common_parts(values: Sequence[Any]) -> tuple[Any, ...]:
 def unpack(content: bytes, shared: Sequence[Any] = ()) -> Any:
     """The inverse of `pack`; a `ConfigError` if this process cannot import what it needs."""
     try:
-        return _SharingUnpickler(BytesIO(content), shared).load() if shared else pickle.loads(content)
+        return _Unpickler(BytesIO(content), shared).load()
     except (AttributeError, ImportError) as error:
-        raise ConfigError(f"a worker process cannot import what it needs ({_line(error)}); {ADVICE}") from None
-
-
-def _line(error: BaseException) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        raise ConfigError(f"a worker process cannot import what it needs ({one_line(error)}); {ADVICE}") from None

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from ecgr.config.experiment import Experiment
 from ecgr.config.partition import chosen_share, partition_of
-from ecgr.errors import ConfigError, DataError, EcgrError
+from ecgr.errors import ConfigError, DataError, refused
 from ecgr.simulation.client import batch_sizes
 from ecgr.simulation.workspace import Feed, Held, Problem, seeded
 from ecgr.streams import stream, torch_seed
@@ -105,24 +105,15 @@ def _problem(
 
 def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
     """The experiment's model with the initial weights of its seed."""
-    with seeded(torch_seed(experiment.run.seed, "weights")):
-        try:
-            model = experiment.model.build(shape)
-        except EcgrError:
-            raise
-        except Exception as error:
-            raise ConfigError(f"model: building it failed ({_line(error)})") from None
+    with seeded(torch_seed(experiment.run.seed, "weights")), refused("model: building it failed"):
+        model = experiment.model.build(shape)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model: expected a function that returns a torch.nn.Module, got {type(model).__name__}")
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model: has no trainable parameter, so there is nothing to train")
     _check_dtypes(model)
-    try:
+    with refused("model: cannot be copied", "; leave locks, open files and the like out of the module"):
         deepcopy(model)
-    except Exception as error:
-        raise ConfigError(
-            f"model: cannot be copied ({_line(error)}); leave locks, open files and the like out of the module"
-        ) from None
     return model
 
 
@@ -156,19 +147,13 @@ def _mixed(model: nn.Module) -> str:
 def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held, precision: str = "float32") -> Tensor:
     """What the model gives for the first two test samples."""
     feed, rows = Feed(deepcopy(model).eval(), dataset.mean, dataset.std, precision), slice(0, 2)
-    try:
-        with torch.no_grad(), torch.random.fork_rng(devices=[]):
-            outputs = feed.outputs(test.open().inputs, rows)
-    except Exception as error:
-        how = "" if precision == "float32" else f" in run.precision = {precision!r}"
-        raise ConfigError(
-            f"model: {_mixed(model)}{type(model).__name__} cannot take the test samples{how} ({_line(error)})"
-        ) from None
+    name, how = type(model).__name__, "" if precision == "float32" else f" in run.precision = {precision!r}"
+    failure = refused(f"model: {_mixed(model)}{name} cannot take the test samples{how}")
+    with failure, torch.no_grad(), torch.random.fork_rng(devices=[]):
+        outputs = feed.outputs(test.open().inputs, rows)
     if outputs.ndim == 0 or len(outputs) != len(test.targets[rows]):
-        raise ConfigError(
-            f"model: {type(model).__name__} gives outputs of shape {tuple(outputs.shape)} for two samples;"
-            " the samples come first"
-        )
+        shape = tuple(outputs.shape)
+        raise ConfigError(f"model: {name} gives outputs of shape {shape} for two samples; the samples come first")
     return outputs.float().detach()
 
 
@@ -176,13 +161,9 @@ def _check_loss(loss: Loss, dataset: Dataset, outputs: Tensor) -> None:
     for where, samples in (("train", dataset.train), ("test", dataset.test)):
         check_targets(loss, where, samples.targets, tuple(outputs.shape[1:]))
     targets = torch.from_numpy(dataset.test.targets[:2].copy())
-    try:
+    shapes = f"outputs {tuple(outputs.shape)} with targets {tuple(targets.shape)} of {targets.dtype}"
+    with refused(f"loss: cannot take {shapes}"):
         value = evaluation_of(loss)(outputs.clone().requires_grad_(), targets)
-    except Exception as error:
-        raise ConfigError(
-            f"loss: cannot take outputs {tuple(outputs.shape)} with targets {tuple(targets.shape)} of"
-            f" {targets.dtype} ({_line(error)})"
-        ) from None
     if not isinstance(value, Tensor) or value.numel() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ConfigError(f"loss: gives {shape}, not one number; give the mean over the samples")
@@ -194,12 +175,8 @@ def _check_metrics(metrics: Sequence[Metric], targets: Array, outputs: Tensor) -
     """A metric must have a value on these targets, whatever the model: tried with random outputs."""
     drawn = stream(0, "trial").normal(size=(len(targets), *outputs.shape[1:])).astype(np.float32)
     for metric in metrics:
-        try:
+        with refused(f"metrics: {metric.name} cannot be computed on the {len(targets):,} test targets"):
             value = metric.value([metric.part(drawn, targets)])
-        except Exception as error:
-            raise ConfigError(
-                f"metrics: {metric.name} cannot be computed on the {len(targets):,} test targets ({_line(error)})"
-            ) from None
         if not np.isfinite(value):
             raise DataError(
                 f"metrics: {metric.name} is {value} on the {len(targets):,} test targets, whatever a model gives;"
@@ -233,35 +210,19 @@ def _test_clients(dataset: Dataset, partition: Partition) -> NDArray[np.int64] |
 
 def checked_device(device: str) -> str:
     """``device``, if torch can use it here."""
-    try:
+    with refused(f"device: {device!r} cannot be used here", "; `cpu` always can"):
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError) as error:
-        raise ConfigError(f"device: {device!r} cannot be used here ({_line(error)}); `cpu` always can") from None
     return device
 
 
 def _check_single_sample_batches(problem: Problem) -> None:
     """A last batch of one sample breaks BatchNorm where one value per channel is left; find out before training."""
     federation = problem.experiment.federation
-    sizes = problem.partition.sizes()
-    lonely = [
-        client for client, n in enumerate(sizes) if 1 in batch_sizes(n, federation.batch_size, federation.last_batch)
-    ]
-    if not lonely:
-        return
-    feed = Feed(deepcopy(problem.model).train(), problem.mean, problem.std)
-    try:
-        with torch.random.fork_rng(devices=[]):
-            feed.outputs(problem.test.open().inputs, slice(0, 1))
-    except ValueError as error:
-        advice = (
-            'set federation.last_batch = "merge" or "drop"' if sizes[lonely[0]] > 1 else "raise partition.min_batches"
-        )
-        raise ConfigError(
-            f"federation.batch_size: client {lonely[0]} ({sizes[lonely[0]]} samples) would end on a batch of one,"
-            f" which this model's BatchNorm cannot take ({error}); {advice}"
-        ) from None
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}"
+    for client, size in enumerate(problem.partition.sizes()):
+        if 1 in batch_sizes(size, federation.batch_size, federation.last_batch):
+            what = f"federation.batch_size: client {client} ({size} samples) would end on a batch of one"
+            advice = 'set federation.last_batch = "merge" or "drop"' if size > 1 else "raise partition.min_batches"
+            feed = Feed(deepcopy(problem.model).train(), problem.mean, problem.std)
+            with refused(f"{what}, which this model cannot take", f"; {advice}"), torch.random.fork_rng(devices=[]):
+                feed.outputs(problem.test.open().inputs, slice(0, 1))
+            return

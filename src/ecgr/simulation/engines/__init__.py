@@ -78,12 +78,8 @@ class EngineKind:
     remote: bool = False
 
 
-def _serial(open_workspace: Callable[[], W], workers: int | None) -> AbstractContextManager[InThisProcess[W]]:
-    return nullcontext(InThisProcess(open_workspace()))
-
-
 ENGINES: Mapping[str, EngineKind] = {
-    "serial": EngineKind(_serial, processes=False),
+    "serial": EngineKind(lambda open_workspace, _: nullcontext(InThisProcess(open_workspace())), processes=False),
     "pool": EngineKind(ProcessPool),
     "ray": EngineKind(RayPool, remote=True),
 }

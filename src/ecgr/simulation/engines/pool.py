@@ -21,7 +21,7 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from threading import Lock
 from types import ModuleType
-from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
+from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 import torch.multiprocessing as mp
@@ -59,18 +59,13 @@ class Lost:
 
 @dataclass(frozen=True, slots=True)
 class Rest:
-    """What is left to do after an answer that was not the last."""
+    """What is left to do after an answer that was not the last.
+
+    A job that answers more than once, so that no more than a piece is lost when its worker dies, has a method
+    ``received``: called with each answer in the process that sent the job, it gives the `Rest` or the job's result.
+    """
 
     job: Any
-
-
-@runtime_checkable
-class InPieces(Protocol):
-    """A job that answers more than once: if its worker dies, no more than a piece is lost."""
-
-    def received(self, answer: Any) -> Any:
-        """Take an answer in, in the process that sent the job: the `Rest`, or else the job's result."""
-        ...
 
 
 @dataclass(eq=False)
@@ -97,6 +92,7 @@ class WorkerPool(ABC, Generic[W]):
     open_workspace: Callable[[], W]
     workers: int | None
     _workers: list[Worker] = field(init=False, default_factory=list)
+    _most: int = field(init=False, default=1)
 
     def map(self, jobs: Sequence[Job[W, R]], begun: Begun | None = None) -> Iterator[R | Lost]:
         """The jobs' results, in the order of the jobs; the most expensive jobs start first."""
@@ -112,39 +108,32 @@ class WorkerPool(ABC, Generic[W]):
         shared = common_parts(jobs)
         packed = pack_for_workers("job", shared)
         results: dict[int, Any] = {}
-
-        def hand_out(worker: Worker) -> None:
-            if not waiting or worker.job is not None or not worker.ready:
-                return
-            index = worker.job = waiting.pop()
-            attempts[index] += 1
-            common, worker.call = None if worker.call is call else packed, call
-            self._send(worker, pickle.dumps((common, pack_for_workers("job", jobs[index], shared)), protocol=5))
-            begun(index, attempts[index])
-
         delivered = 0
         while delivered < len(jobs):
-            for worker in self._workers:
-                hand_out(worker)
+            idle = [worker for worker in self._workers if worker.ready and worker.job is None]
+            for worker in idle[: len(waiting)]:
+                index = worker.job = waiting.pop()
+                attempts[index] += 1
+                common, worker.call = None if worker.call is call else packed, call
+                self._send(worker, pickle.dumps((common, pack_for_workers("job", jobs[index], shared)), protocol=5))
+                begun(index, attempts[index])
             for worker in self._wait():
-                index, worker.job = worker.job, None
+                held, worker.job = worker.job, None
                 answer = self._receive(worker)
                 if isinstance(answer, Lost):
                     self._workers[self._workers.index(worker)] = self._start()
-                if index is None:
+                if held is None:
                     continue  # it has only started, or died while it did
-                if isinstance(answer, Lost) and attempts[index] < ATTEMPTS:
-                    waiting.append(index)
+                if isinstance(answer, Lost) and attempts[held] < ATTEMPTS:
+                    waiting.append(held)
                 elif isinstance(answer, Lost):
-                    results[index] = Lost(f"{answer.reason}, {ATTEMPTS} times")
-                elif not isinstance(jobs[index], InPieces):
-                    hand_out(worker)  # before its last answer is looked at
-                    results[index] = answer_of(answer)
-                elif isinstance(result := jobs[index].received(answer_of(answer)), Rest):
-                    jobs[index], attempts[index] = result.job, 0
-                    waiting.append(index)
+                    results[held] = Lost(f"{answer.reason}, {ATTEMPTS} times")
                 else:
-                    results[index] = result
+                    result, received = answer_of(answer), getattr(jobs[held], "received", None)
+                    results[held] = result if received is None else received(result)
+                    if isinstance(results[held], Rest):
+                        jobs[held], attempts[held] = results.pop(held).job, 0
+                        waiting.append(held)
             while delivered in results:
                 yield results.pop(delivered)
                 delivered += 1
@@ -154,9 +143,10 @@ class WorkerPool(ABC, Generic[W]):
             self._end(worker)
             self._workers.remove(worker)
 
-    @abstractmethod
     def _fill(self, jobs: int) -> None:
         """Start the workers that this number of jobs still needs."""
+        while len(self._workers) < min(self._most, jobs):
+            self._workers.append(self._start())
 
     @abstractmethod
     def _start(self) -> Worker: ...
@@ -194,17 +184,10 @@ class Desk:
                 self._shared = unpack(common)
             return pack((True, unpack(content, self._shared).run(self._workspace)))
         except Exception as error:
-            return _packed_error(error)
-
-
-def _packed_error(error: Exception) -> bytes:
-    """An error as an answer; one that cannot be sent is described."""
-    try:
-        answer = pack((False, error))
-        pickle.loads(answer)
-    except Exception:
-        return pack((False, RuntimeError(f"{type(error).__name__}: {error}")))
-    return answer
+            with suppress(Exception):  # one that cannot be sent is described
+                pickle.loads(answer := pack((False, error)))
+                return answer
+            return pack((False, RuntimeError(f"{type(error).__name__}: {error}")))
 
 
 def answer_of(answer: bytes) -> Any:
@@ -220,7 +203,8 @@ class ProcessPool(WorkerPool[W]):
     """``workers`` processes of this machine."""
 
     def __enter__(self) -> "ProcessPool[W]":
-        self._fill(0)
+        self._most = self.workers or 1
+        self._fill(self._most)
         return self
 
     def __exit__(self, *exception: object) -> None:
@@ -235,10 +219,6 @@ class ProcessPool(WorkerPool[W]):
     def pids(self) -> list[int]:
         return [worker.process.pid for worker in self._workers]
 
-    def _fill(self, jobs: int) -> None:
-        while len(self._workers) < (self.workers or 1):
-            self._workers.append(self._start())
-
     def _start(self) -> Worker:
         if mp.current_process().daemon:
             raise EnvironmentFault(
@@ -249,7 +229,8 @@ class ProcessPool(WorkerPool[W]):
             arguments = (theirs, self.open_workspace, dict(os.environ))
             process = context.Process(target=_work, args=arguments, daemon=True)
             try:
-                begin(process)
+                with apart():
+                    process.start()
                 return Worker(process, ours)
             except (OSError, EOFError) as error:
                 reason = error
@@ -307,7 +288,7 @@ def _end_with_parent() -> None:
 
 PRELOADED = [f"ecgr.simulation.{name}" for name in ("client", "evaluate", "prepare", "engines.pool")]
 BEFORE = "ECGR_ENVIRONMENT_BEFORE"
-"""The variable that holds what `same_modules` changed."""
+"""The variable that holds what `apart` changed."""
 ONE_AT_A_TIME = Lock()
 """For threads: this process looks different while it starts another."""
 
@@ -326,12 +307,6 @@ def worker_contexts() -> list[Any]:
     return [forked, from_nothing]
 
 
-def begin(process: Any) -> None:
-    """Start a process of one of `worker_contexts`."""
-    with ONE_AT_A_TIME, same_modules(), no_interrupts(), no_main_module():
-        process.start()
-
-
 def adopt(variables: Mapping[str, str]) -> None:
     """Take over the parent's environment; it may have changed since the first worker started."""
     for name in os.environ.keys() - variables.keys():
@@ -340,38 +315,33 @@ def adopt(variables: Mapping[str, str]) -> None:
 
 
 @contextmanager
-def no_interrupts() -> Iterator[None]:
-    """A process started in this block never gets Ctrl-C, not even while it imports: its parent ends it."""
-    if not hasattr(signal, "pthread_sigmask"):
-        yield
-        return
-    resource_tracker.ensure_running()  # unblocks Ctrl-C when it starts a process of its own
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+def apart() -> Iterator[None]:
+    """A process started in this block takes nothing over from this one by accident.
 
-
-@contextmanager
-def same_modules() -> Iterator[None]:
-    """A process started in this block imports from where this one would, from its first line on.
-
-    By itself it would look into the working directory first, and would not see what this program changed in
-    ``sys.path``: workers could run other code than this process.
+    - It imports from where this one would, from its first line on. By itself it would look into the working directory
+      first, and would not see what this program changed in ``sys.path``: workers could run other code.
+    - It never gets Ctrl-C, not even while it imports: its parent ends it.
+    - It does not run the user's script again, which might start processes itself. What a script or a notebook defines
+      is sent by value (`ecgr.simulation.pickling`).
     """
     found = [entry or str(Path.cwd()) for entry in sys.path if isinstance(entry, str) and os.pathsep not in entry]
     changes = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(found)}
-    before = json.dumps({name: os.environ.get(name) for name in changes})
-    os.environ.update(changes | {BEFORE: before})
-    try:
-        yield
-    finally:
-        restore_environment()
+    with ONE_AT_A_TIME:
+        main, before = sys.modules["__main__"], {name: os.environ.get(name) for name in changes}
+        resource_tracker.ensure_running()  # unblocks Ctrl-C when it starts a process of its own
+        mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+        try:
+            os.environ.update(changes | {BEFORE: json.dumps(before)})
+            sys.modules["__main__"] = ModuleType("__main__")
+            yield
+        finally:
+            sys.modules["__main__"] = main
+            restore_environment()
+            signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
 
 def restore_environment() -> None:
-    """Undo what `same_modules` changed, here or in the process that started this one."""
+    """Undo what `apart` changed, here or in the process that started this one."""
     for name, value in json.loads(os.environ.pop(BEFORE, "{}")).items():
         if value is None:
             os.environ.pop(name, None)
@@ -379,21 +349,7 @@ def restore_environment() -> None:
             os.environ[name] = value
 
 
-restore_environment()  # `same_modules` may have started this process, and others may be forked from it
-
-
-@contextmanager
-def no_main_module() -> Iterator[None]:
-    """A process started in this block does not run the user's script again, which might start processes itself.
-
-    Nothing is missed there: what a script or a notebook defines is sent by value (`ecgr.simulation.pickling`).
-    """
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
+restore_environment()  # `apart` may have started this process, and others may be forked from it
 
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in malloc.h

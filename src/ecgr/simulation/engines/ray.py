@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -118,19 +119,13 @@ def room(cluster: Cluster) -> int:
     nodes = [node["Resources"] for node in cast("Any", ray).nodes() if node["Alive"]]
     wanted = {kind: share for kind, share in (("CPU", cluster.cpus), ("GPU", cluster.gpus)) if share}
     fit = sum(min(int(node.get(kind, 0.0) / share) for kind, share in wanted.items()) for node in nodes)
-    if fit:
-        return fit
-    for kind, share in wanted.items():
-        most = max((node.get(kind, 0.0) for node in nodes), default=0.0)
-        if most < share:
-            raise EnvironmentFault(
-                f"ray: a worker wants {share:g} {kind}s and no node of the cluster has more than {most:g};"
-                f" ask for fewer {kind}s per worker"
-            )
-    raise EnvironmentFault(
-        f"ray: no node of the cluster has both {cluster.cpus:g} CPUs and {cluster.gpus:g} GPUs for a worker;"
-        " ask for fewer per worker"
-    )
+    if not fit:
+        have = "; ".join(f"{node.get('CPU', 0.0):g} CPUs, {node.get('GPU', 0.0):g} GPUs" for node in nodes[:3])
+        raise EnvironmentFault(
+            f"ray: no node of the cluster has {cluster.cpus:g} CPUs and {cluster.gpus:g} GPUs for a worker"
+            f" (they have {have or 'nothing'}); ask for fewer per worker"
+        )
+    return fit
 
 
 def check_versions(theirs: Mapping[str, str]) -> None:
@@ -155,7 +150,6 @@ class RayPool(WorkerPool[W]):
     """Up to ``workers`` actors; None are as many as the cluster has room for. They start when there are jobs."""
 
     cluster: Cluster = field(default_factory=Cluster)
-    _most: int = 0
     _opener: Any = None
     _started: bool = False
     _failed_starts: int = 0
@@ -167,7 +161,9 @@ class RayPool(WorkerPool[W]):
         try:
             fit = room(self.cluster)
             self._most = min(self.workers or fit, fit)
-            self._opener = ray.put(_Opener.here(self.open_workspace))
+            settings = {name: value for name, value in os.environ.items() if name.startswith("ECGR_")}
+            path = [entry for entry in sys.path if entry]
+            self._opener = ray.put(partial(_open_there, self.open_workspace, str(Path.cwd()), path, settings))
         except BaseException:
             self.__exit__()
             raise
@@ -181,9 +177,6 @@ class RayPool(WorkerPool[W]):
         self._workers, self._opener = [], None
         if self._started:
             ray.shutdown()
-
-    def _fill(self, jobs: int) -> None:
-        self._workers += [self._start() for _ in range(min(self._most, jobs) - len(self._workers))]
 
     def _start(self) -> Worker:
         import ray
@@ -235,36 +228,27 @@ class RayPool(WorkerPool[W]):
             ray.kill(worker.process, no_restart=True)
 
 
-@dataclass(frozen=True, slots=True)
-class _Opener:
-    """What opens a workspace, and what a process of this machine would inherit: an actor may be on another."""
+def _open_there(
+    open_workspace: Callable[[], Any], folder: str, path: Sequence[str], settings: Mapping[str, str]
+) -> Any:
+    """Open a workspace, perhaps on another machine, where a process of this one would.
 
-    open_workspace: Callable[[], Any]
-    folder: str
-    path: Sequence[str]
-    settings: Mapping[str, str]
-
-    @classmethod
-    def here(cls, open_workspace: Callable[[], Any]) -> "_Opener":
-        settings = {name: value for name, value in os.environ.items() if name.startswith("ECGR_")}
-        return cls(open_workspace, str(Path.cwd()), [entry for entry in sys.path if entry], settings)
-
-    def enter(self) -> None:
-        """Look for files, modules and data in the same places; the other machine's own settings go first."""
-        with suppress(OSError):
-            os.chdir(self.folder)
-        sys.path += [entry for entry in self.path if entry not in sys.path]
-        for name, value in self.settings.items():
-            os.environ.setdefault(name, value)
+    It looks for files, modules and data in the same places; the other machine's own settings go first.
+    """
+    with suppress(OSError):
+        os.chdir(folder)
+    sys.path += [entry for entry in path if entry not in sys.path]
+    for name, value in settings.items():
+        os.environ.setdefault(name, value)
+    return open_workspace()
 
 
 class _Actor:
     """A worker's own process: answers jobs."""
 
-    def __init__(self, opener: _Opener) -> None:
+    def __init__(self, open_workspace: Callable[[], Any]) -> None:
         torch.set_num_threads(1)
-        opener.enter()
-        self._desk = Desk(opener.open_workspace)
+        self._desk = Desk(open_workspace)
 
     def versions(self) -> dict[str, str]:
         return dict(VERSIONS)
