@@ -107,3 +107,22 @@ def test_a_federation_serves_the_average_of_a_run(tmp_path: Path, monkeypatch: p
     assert (tmp_path / "simulated/model.safetensors").read_bytes() == (
         tmp_path / "federated/model.safetensors"
     ).read_bytes()
+
+
+def test_a_models_file_has_the_shapes_of_the_model(tmp_path: Path) -> None:
+    """Counters of BatchNorm are scalars, and stay so."""
+    from safetensors.torch import load_file
+    from torch import nn
+
+    from ecgr.tasks.task import Task
+
+    def net() -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+
+    rng = torch.Generator().manual_seed(0)
+    inputs, targets = torch.randn(24, 4, generator=rng).numpy(), torch.randint(0, 2, (24,), generator=rng).numpy()
+    ids = [f"c{i % 2}" for i in range(16)]
+    task = Task(model=net, train=(inputs[:16], targets[:16]), test=(inputs[16:], targets[16:]), clients=ids)
+    run(task, tmp_path / "run", settings={"federation.rounds": 1, "federation.batch_size": 4})
+    shapes = {name: tensor.shape for name, tensor in load_file(tmp_path / "run/model.safetensors").items()}
+    assert shapes == {name: tensor.shape for name, tensor in net().state_dict().items()}

@@ -197,7 +197,7 @@ class RunWriter:
         from safetensors.numpy import save  # reading a record does not need it
 
         write_atomically(
-            self.directory / "model.safetensors", save({k: np.ascontiguousarray(v) for k, v in model.items()})
+            self.directory / "model.safetensors", save({k: np.asarray(v, order="C") for k, v in model.items()})
         )
 
 
