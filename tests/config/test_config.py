@@ -147,6 +147,7 @@ def test_every_other_change_changes_the_key(raw: Raw, data: st.DataObject) -> No
         value = min(value, 1000)
     changed = experiment.replace({f"{section}.{key}": value})
     same = changed.to_dict()[section].get(key) == experiment.to_dict()[section].get(key)
+    same |= key == "rounds" and raw["schedule"]["name"] == "constant"  # a longer run contains the shorter
     assert (changed.key() == experiment.key()) == same
 
 

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from ecgr.config.experiment import Experiment
-from ecgr.config.partition import natural_note, partition_of
+from ecgr.config.experiment import Experiment, load
+from ecgr.config.partition import chosen_share, natural_note, partition_of
 from ecgr.errors import ConfigError
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.partition import (
@@ -26,6 +26,7 @@ from ecgr.tasks.partition import (
     Shards,
     apportion,
     partition_samples,
+    save_partition,
     top_up,
     without_small,
 )
@@ -304,3 +305,38 @@ def test_whatever_is_left_out_groups_stay_whole(sizes: list[int], minimum: int, 
 def test_an_alpha_out_of_range_is_one_line(alpha: Any) -> None:
     with pytest.raises(ConfigError, match=r"^Dirichlet\.alpha: must be .*, got [^\n]*$"):
         Dirichlet(alpha=alpha)
+
+
+def test_what_would_fit_is_said_where_samples_are_too_few() -> None:
+    experiment = load("quickstart", {"partition.clients": 100, "partition.name": "iid"})
+    with pytest.raises(ConfigError) as refusal:
+        partition_of(experiment, experiment.source.load())
+    said = str(refusal.value)
+    assert "this fits: partition.min_batches = 0, or federation.batch_size = 7, or partition.clients = 44" in said
+    for fitting in ({"federation.batch_size": 7}, {"partition.clients": 44}):
+        fits = experiment.replace(fitting)
+        assert min(partition_of(fits, fits.source.load()).sizes()) >= 2 * fits.federation.batch_size
+
+
+def held(settings: dict[str, Any]) -> tuple[Partition, int]:
+    """The partition of what is left of the training samples when a fifth is held out, and how many that are."""
+    experiment = load("quickstart", {"data.validation": 0.2, **settings})
+    dataset = chosen_share(experiment, experiment.source.load())
+    return partition_of(experiment, dataset), len(dataset.train)
+
+
+def test_what_can_be_partitioned_can_be_when_samples_are_held_out(tmp_path: Path) -> None:
+    whole = load("quickstart").source.load()
+    names = [str(index % 1000) for index in range(len(whole.train))]  # most have one sample
+    (tmp_path / "groups.json").write_text(json.dumps(names))
+    save_partition(tmp_path / "clients.json", Partition.of([[0], range(1, 1438)]), 1438)
+    for clients, settings in (
+        (44, {"partition.clients": 44}),  # 32 samples each
+        (1151, {"partition.clients": 1400, "partition.min_batches": 0, "partition.name": "iid"}),
+        (2, {"partition.file": str(tmp_path / "clients.json"), "partition.clients": 2}),
+    ):
+        partition, left = held(settings)
+        assert (len(partition), sum(partition.sizes())) == (clients, left)
+    groups = {"partition.name": "groups", "partition.groups": str(tmp_path / "groups.json"), "partition.clients": None}
+    partition, left = held(groups)
+    assert sum(partition.sizes()) == left

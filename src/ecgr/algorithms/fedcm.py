@@ -1,6 +1,7 @@
 """FedCM: "Federated Learning with Client-level Momentum" (Xu et al., 2021), in the units of a gradient."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from ecgr.algorithms.base import Combined, Defaults, Population, Trace, Upload, combined
 from ecgr.component import PositiveFraction, State, Tensor, component, torch
@@ -15,6 +16,7 @@ class FedCM(Defaults):
     has no D, trains on the whole gradient, not on alpha times it.
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"alpha": (0.05, 1.0)}
     alpha: PositiveFraction = 0.5
 
     @property

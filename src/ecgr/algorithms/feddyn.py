@@ -1,6 +1,7 @@
 """FedDyn: "Federated Learning Based on Dynamic Regularization" (Acar et al., 2021), without a dimension."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from ecgr.algorithms.base import Defaults, Plan, Population, Trace, Upload, mean_update
 from ecgr.component import NonNegative, State, Tensor, component, torch
@@ -18,6 +19,7 @@ class FedDyn(Defaults):
     counts with n_i / a_i: both make the fixed point that of the example-weighted objective.
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"rel": (0.05, 2.0)}
     rel: NonNegative = 0.4
 
     @property

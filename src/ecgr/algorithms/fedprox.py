@@ -1,5 +1,8 @@
 """FedProx: "Federated Optimization in Heterogeneous Networks" (Li et al., 2020)."""
 
+from collections.abc import Mapping
+from typing import ClassVar
+
 from ecgr.algorithms.base import Defaults
 from ecgr.component import NonNegative, State, Tensor, component
 
@@ -12,6 +15,7 @@ class FedProx(Defaults):
     FedProx(mu=0.1)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"mu": (0.001, 1.0)}
     mu: NonNegative = 0.1
 
     def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:

@@ -6,9 +6,9 @@ Accelerated Client Gradient" (Kim et al., 2024). FedExP: "Speeding Up Federated 
 (Jhunjhunwala et al., 2023). `DriftCorrection` is this package's own.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, TypeGuard, cast
+from typing import ClassVar, TypeAlias, TypeGuard, cast
 
 from ecgr.algorithms.base import (
     Algorithm,
@@ -129,6 +129,7 @@ class FedAvgM:
     FedAvgM(server_lr=1.0, server_momentum=0.9)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"server_momentum": (0.3, 0.95)}
     server_lr: Positive = 1.0
     server_momentum: Momentum = 0.9
 
@@ -145,6 +146,7 @@ class FedAdam:
     FedAdam(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.001)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"server_lr": (0.001, 0.1)}
     server_lr: Positive = 0.01
     beta1: Momentum = 0.9
     beta2: Momentum = 0.99
@@ -163,6 +165,7 @@ class FedYogi:
     FedYogi(server_lr=0.01, beta1=0.9, beta2=0.99, tau=0.001)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"server_lr": (0.001, 0.1)}
     server_lr: Positive = 0.01
     beta1: Momentum = 0.9
     beta2: Momentum = 0.99
@@ -178,15 +181,17 @@ class FedACG:
     """``fedprox/lookahead``: clients start where the server's momentum will lead, with a weak pull to that point.
 
     >>> FedACG(momentum=0.7)
-    FedACG(momentum=0.7, mu=0.002)
+    FedACG(momentum=0.7, mu=0.002, server_lr=1.0)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"momentum": (0.3, 0.95)}
     momentum: Momentum = 0.85
     mu: NonNegative = 0.002
+    server_lr: Positive = 1.0
 
     def parts(self) -> tuple[Correction, ServerRule]:
         """What it stands for."""
-        return FedProx(mu=self.mu), Lookahead(momentum=self.momentum)
+        return FedProx(mu=self.mu), Lookahead(lr=self.server_lr, momentum=self.momentum)
 
 
 @component
@@ -194,14 +199,16 @@ class FedExP:
     """``fedavg/exp``: the server's step is lengthened where the clients' updates are long beside their mean.
 
     >>> FedExP()
-    FedExP(epsilon=0.001)
+    FedExP(epsilon=0.001, server_lr=1.0)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"epsilon": (1e-4, 1e-1)}
     epsilon: Positive = 1e-3
+    server_lr: Positive = 1.0
 
     def parts(self) -> tuple[Correction, ServerRule]:
         """What it stands for."""
-        return FedAvg(), Extrapolation(epsilon=self.epsilon)
+        return FedAvg(), Extrapolation(lr=self.server_lr, epsilon=self.epsilon)
 
 
 @component
@@ -209,12 +216,15 @@ class DriftCorrection:
     """``scaffold(units=gradient)/lookahead``: damped control variates and a momentum that looks ahead.
 
     >>> DriftCorrection()
-    DriftCorrection(damping=0.5, momentum=0.7)
+    DriftCorrection(damping=0.5, momentum=0.7, server_lr=1.0)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"damping": (0.2, 1.0)}
     damping: Fraction = 0.5
     momentum: Momentum = 0.7
+    server_lr: Positive = 1.0
 
     def parts(self) -> tuple[Correction, ServerRule]:
         """What it stands for."""
-        return Scaffold(units="gradient", damping=self.damping), Lookahead(momentum=self.momentum)
+        rule = Lookahead(lr=self.server_lr, momentum=self.momentum)
+        return Scaffold(units="gradient", damping=self.damping), rule

@@ -1,7 +1,7 @@
 """SCAFFOLD: "Stochastic Controlled Averaging for Federated Learning" (Karimireddy et al., 2020), its option II."""
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import ClassVar, Literal
 
 from ecgr.algorithms.base import Combined, Defaults, Population, Trace, Upload, combined
 from ecgr.component import Fraction, PositiveFraction, State, Tensor, component, torch
@@ -27,6 +27,7 @@ class Scaffold(Defaults):
     the two come together again by the factor ``damping`` a round.
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"damping": (0.2, 1.0)}
     damping: Fraction = 1.0
     units: Literal["steps", "gradient"] = "steps"
     control_rate: PositiveFraction | None = None

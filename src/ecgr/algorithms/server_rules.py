@@ -11,7 +11,9 @@ A rule is a frozen dataclass, its own configuration. Its neutral value is plain 
 - norms: "Federated Learning with Manifold Regularization and Normalized Update Reaggregation" (An et al., 2023)
 """
 
+from collections.abc import Mapping
 from math import isfinite
+from typing import ClassVar
 
 from ecgr.algorithms.base import Combined, RuleDefaults, ServerRule
 from ecgr.component import Momentum, Positive, State, Tensor, component, torch
@@ -44,6 +46,7 @@ class HeavyBall(RuleDefaults):
     HeavyBall(lr=1.0, momentum=0.5, normalised=False)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"momentum": (0.3, 0.95)}
     lr: Positive = 1.0
     momentum: Momentum = 0.9
     normalised: bool = False
@@ -63,6 +66,7 @@ class HeavyBall(RuleDefaults):
 class Adaptive(RuleDefaults):
     """A mean of the updates over the root of their second moment; a subclass says how that one moves."""
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"lr": (0.001, 0.1)}
     lr: Positive = 0.01
     beta1: Momentum = 0.9
     beta2: Momentum = 0.99
@@ -121,6 +125,7 @@ class Lookahead:
     Lookahead(lr=1.0, momentum=0.85)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"momentum": (0.3, 0.95)}
     lr: Positive = 1.0
     momentum: Momentum = 0.85
 
@@ -151,6 +156,7 @@ class Extrapolation:
     Extrapolation(lr=1.0, epsilon=0.001, average=True)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"epsilon": (1e-4, 1e-1)}
     lr: Positive = 1.0
     epsilon: Positive = 1e-3
     average: bool = True

@@ -2,11 +2,22 @@
 
 from pathlib import Path
 
+import numpy as np
+
 from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError
 from ecgr.streams import stream
 from ecgr.tasks.data import Dataset, hold_out, stratify
-from ecgr.tasks.partition import GroupPartitioner, Partition, load_partition, partition_samples, top_up, without_small
+from ecgr.tasks.partition import (
+    GroupPartitioner,
+    Partition,
+    load_partition,
+    partition_samples,
+    read_group_names,
+    top_up,
+    without_held,
+    without_small,
+)
 
 
 def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
@@ -20,26 +31,33 @@ def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
 
 
 def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
-    """The experiment's partition of the training samples; every client has ``min_batches`` batches at least."""
-    settings, samples = experiment.partition, len(dataset.train)
-    if settings.clients is not None and settings.clients > samples:
+    """The experiment's partition of the training samples; every client has ``min_batches`` batches at least.
+
+    Where samples are held out (``data.validation``), clients have what is left, be it less: what can be run with all
+    samples can be tuned.
+    """
+    settings, samples, held = experiment.partition, len(dataset.train), dataset.held
+    if settings.clients is not None and settings.clients > samples and held is None:
         raise ConfigError(f"partition.clients: {settings.clients} clients cannot share {samples} training samples")
     if settings.file is not None:
-        partition = load_partition(Path(settings.file), samples)
+        partition = load_partition(Path(settings.file), samples if held is None else len(held))
+        if held is not None:
+            partition = without_held(partition, held)
         if settings.clients not in (None, len(partition)):
             raise ConfigError(
                 f"partition.file: {settings.file} has {len(partition)} clients, partition.clients is {settings.clients}"
             )
     else:
         rng = stream(experiment.run.seed, "partition")
-        partition = partition_samples(experiment.partitioner, dataset.train, settings.clients, rng)
-        minimum = settings.min_batches * experiment.federation.batch_size
+        partition = _drawn(experiment, dataset, rng)
         if isinstance(experiment.partitioner, GroupPartitioner):
-            partition = _whole(experiment, partition, minimum, dataset)
+            minimum = settings.min_batches * experiment.federation.batch_size
+            partition = partition if held is not None else _whole(experiment, partition, minimum, dataset)
         else:
+            minimum = _minimum(experiment, len(partition), samples)
             partition = top_up(partition, minimum, stream(experiment.run.seed, "top-up"))
     empty = [client for client, size in enumerate(partition.sizes()) if not size]
-    if empty and settings.empty == "error":
+    if empty and settings.empty == "error" and held is None:
         raise ConfigError(
             f"partition: client {empty[0]} has no data ({len(empty)} such of {len(partition)});"
             ' raise partition.min_batches or set partition.empty = "skip"'
@@ -47,6 +65,33 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
     if len(empty) == len(partition):
         raise ConfigError("partition: no client has any data")
     return partition
+
+
+def _drawn(experiment: Experiment, dataset: Dataset, rng: np.random.Generator) -> Partition:
+    """As the partitioner has it; where samples are held out, by the groups and for the clients that are left."""
+    partitioner, samples, clients = experiment.partitioner, dataset.train, experiment.partition.clients
+    if dataset.held is None or not isinstance(partitioner, GroupPartitioner):
+        most = None if dataset.held is None or clients is None else min(clients, len(samples))
+        return partition_samples(partitioner, samples, clients if most is None else most, rng)
+    file = getattr(partitioner, "groups", None)
+    names = partitioner.names(samples) if file is None else read_group_names(file, len(dataset.held))[~dataset.held]
+    left = len(np.unique(names))
+    return partitioner.by_groups(names, left if clients is None else min(clients, left), rng)
+
+
+def _minimum(experiment: Experiment, clients: int, samples: int) -> int:
+    """The samples that ``min_batches`` gives each client; refused with what would fit where there are not so many."""
+    batches, size = experiment.partition.min_batches, experiment.federation.batch_size
+    if experiment.data.validation or clients * batches * size <= samples:
+        return min(batches * size, samples // clients)
+    share = samples // clients
+    fits = [f"partition.min_batches = {share // size}"]
+    fits += [f"federation.batch_size = {share // batches}"] if share >= batches else []
+    fits += [f"partition.clients = {samples // (batches * size)}"] if samples >= batches * size else []
+    raise ConfigError(
+        f"partition.min_batches: {clients} clients with at least {batches * size} samples each need"
+        f" {clients * batches * size} samples, there are {samples}; this fits: {', or '.join(fits)}"
+    )
 
 
 def natural_note(experiment: Experiment, dataset: Dataset) -> str | None:
@@ -76,7 +121,8 @@ def _whole(experiment: Experiment, partition: Partition, minimum: int, dataset: 
         who = f"client {small[0]}" + (f" ({names[0]})" if len(names) == 1 else "")
         raise ConfigError(
             f"partition.min_batches: {who} has {len(first)} training samples, {len(small)} of {len(partition)} clients"
-            f" have fewer than {minimum}, and groups stay whole; lower partition.min_batches or federation.batch_size,"
-            ' or leave such clients out with partition.empty = "skip"'
+            f" have fewer than {minimum}, and groups stay whole; partition.min_batches ="
+            f" {min(partition.sizes()) // experiment.federation.batch_size} fits, or leave such clients out with"
+            ' partition.empty = "skip"'
         )
     return without_small(partition, minimum)

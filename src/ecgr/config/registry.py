@@ -192,7 +192,7 @@ class PartitionSettings:
     """
 
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    min_batches: Annotated[int, Field(ge=0)] = 2
+    min_batches: Annotated[int, Field(ge=0)] = 1
     empty: Literal["error", "skip"] = "error"
     file: str | None = None
 

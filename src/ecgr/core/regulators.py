@@ -11,8 +11,8 @@ suggest: if one of them does as well, the gain is not in the choice.
 All of it reads the Gram matrix and makes vectors of T numbers: a long round has no room for a second T x T matrix.
 """
 
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar
 from zlib import crc32
 
 import numpy as np
@@ -41,6 +41,7 @@ class ECGR:
     (1,)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"beta": (0.05, 1.0)}
     beta: Fraction = 0.2
     keep: PositiveFraction = 0.5
 
@@ -59,6 +60,7 @@ class SafeECGR:
     0.25
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"beta": (0.05, 1.0)}
     beta: Fraction = 0.2
     keep: PositiveFraction = 0.5
 
@@ -76,6 +78,7 @@ class BHerd:
     tensor([1.1180, 0.0000], dtype=torch.float64)
     """
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"keep": (0.25, 1.0)}
     keep: PositiveFraction = 0.5
 
     def __call__(self, geometry: Geometry) -> Regulation:
@@ -136,6 +139,7 @@ def _cover(geometry: Geometry, kept: list[int]) -> float:
 class Control:
     """Keep a share of the steps, damp the others by beta, restore the norm; a control says which steps."""
 
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"beta": (0.05, 1.0)}
     beta: Fraction = 0.2
     keep: PositiveFraction = 0.5
 

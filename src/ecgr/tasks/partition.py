@@ -102,6 +102,16 @@ def without_small(partition: Partition, minimum: int) -> Partition:
     return Partition(tuple(part if len(part) >= minimum else part[:0] for part in partition))
 
 
+def without_held(partition: Partition, held: NDArray[np.bool_]) -> Partition:
+    """A partition of all samples as one of those that are not held out, numbered anew.
+
+    >>> [part.tolist() for part in without_held(Partition.of([[0, 1], [2, 3]]), np.array([False, True, False, False]))]
+    [[0], [1, 2]]
+    """
+    number = np.cumsum(~held) - 1
+    return Partition.of([number[part[~held[part]]] for part in partition])
+
+
 def top_up(partition: Partition, minimum: int, rng: np.random.Generator) -> Partition:
     """Give every client at least ``minimum`` samples, drawn at random from whoever has most.
 

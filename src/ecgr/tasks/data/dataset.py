@@ -56,6 +56,7 @@ class Dataset:
         files: SHA-256 of what was read, by file name: goes into the run's record.
         notes: what a reader of the record should know, such as "reduced: 10,000 of 50,000 images".
         status: how it compares with the official set, see `ecgr.tasks.data.Report`.
+        held: which training samples were taken away to be scored on (`hold_out`), among all that there were.
     """
 
     train: Samples
@@ -69,6 +70,7 @@ class Dataset:
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     status: str = "whole"
+    held: NDArray[np.bool_] | None = None
 
     def __post_init__(self) -> None:
         for name, samples in (("train", self.train), ("test", self.test)):
@@ -210,7 +212,7 @@ def hold_out(dataset: Dataset, share: float, rng: np.random.Generator) -> Datase
         raise ConfigError(f"data.validation: {share} of {len(labels)} training samples leaves nothing on one side")
     note = f"validation {share}: scored on {held.sum()} training samples held out, not on the test samples"
     train, test = (dataset.train.take(np.flatnonzero(mask)) for mask in (~held, held))
-    return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))
+    return replace(dataset, train=train, test=test, notes=(*dataset.notes, note), held=held)
 
 
 def holdout(clients: NDArray[np.str_], targets: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:
