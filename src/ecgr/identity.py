@@ -7,7 +7,7 @@ another process finds the same.
 
 >>> def scaled(x, by=2):
 ...     return x * by
->>> [name.partition(".")[2] for name in code_of(scaled).pieces], code_of(len).pieces
+>>> [name.rpartition(".")[2] for name in code_of(scaled).pieces], code_of(len).pieces
 (['scaled'], {})
 """
 
