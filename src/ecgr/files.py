@@ -28,20 +28,14 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write beside ``path``, flush to the disk, rename over it, flush the directory."""
-    try:
-        with whole_file(path, durable=durable) as file:
-            file.write(content)
-    except OSError as error:
-        raise _not_written(path, content, error) from None
+    with _said(path, content), whole_file(path, durable=durable) as file:
+        file.write(content)
 
 
 def append(path: Path, content: bytes) -> None:
     """Append; what must survive a power loss is to be flushed."""
-    try:
-        with path.open("ab") as file:
-            file.write(content)
-    except OSError as error:
-        raise _not_written(path, content, error) from None
+    with _said(path, content), path.open("ab") as file:
+        file.write(content)
 
 
 def flush(path: Path) -> None:
@@ -53,8 +47,13 @@ def flush(path: Path) -> None:
         os.close(descriptor)
 
 
-def _not_written(path: Path, content: bytes, error: OSError) -> EnvironmentFault:
-    return EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {error.strerror or error}")
+@contextmanager
+def _said(path: Path, content: bytes) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or error
+        raise EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {reason}") from None
 
 
 def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:

@@ -4,12 +4,14 @@ A package adds an entry by an entry point, as in ``[project.entry-points."ecgr.r
 is named, never by looking at the table. A config names entries of tables; it never names an import.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, MutableMapping
+from collections import UserDict
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from difflib import get_close_matches
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, refused
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -18,7 +20,7 @@ P = TypeVar("P")
 OURS = "ecgr"
 
 
-class Table(MutableMapping[str, Callable[..., P]], Generic[P]):
+class Table(UserDict[str, Callable[..., P]]):
     """What can be named, by name.
 
     >>> table = Table("loss", "losses", {"mse": dict})
@@ -29,46 +31,35 @@ class Table(MutableMapping[str, Callable[..., P]], Generic[P]):
     def __init__(self, kind: str, group: str, entries: Mapping[str, Callable[..., P]]) -> None:
         self.kind = kind
         self.group = f"ecgr.{group}"
-        self._entries: dict[str, Callable[..., P]] = dict(entries)
+        super().__init__(entries)
 
-    def __getitem__(self, name: str) -> Callable[..., P]:
-        if name not in self._entries:
-            if name not in self._offered:
-                raise KeyError(name)
-            self._entries[name] = self._load(name)
-        return self._entries[name]
+    def __missing__(self, name: str) -> Callable[..., P]:
+        if name not in self._offered:
+            raise KeyError(name)
+        self.data[name] = self._load(name)
+        return self.data[name]
 
     def __contains__(self, name: object) -> bool:
-        return name in self._entries or name in self._offered
+        return name in self.data or name in self._offered
 
     def __iter__(self) -> Iterator[str]:
-        yield from self._entries
-        yield from (name for name in self._offered if name not in self._entries)
+        return iter(dict.fromkeys([*self.data, *self._offered]))
 
     def __len__(self) -> int:
-        return len({*self._entries, *self._offered})
-
-    def __setitem__(self, name: str, entry: Callable[..., P]) -> None:
-        self._entries[name] = entry
-
-    def __delitem__(self, name: str) -> None:
-        del self._entries[name]
+        return len({*self.data, *self._offered})
 
     def name_of(self, part: object) -> str | None:
         """The name of the entry that ``part`` is an instance of, or is itself; None where it is in no entry."""
-        found = next((name for name, entry in self._entries.items() if entry is type(part) or entry is part), None)
+        found = next((name for name, entry in self.data.items() if entry is type(part) or entry is part), None)
         if found is not None or type(part).__module__.startswith(f"{OURS}."):
             return found
         # It may have come from another process, and its entry not have been named in this one.
         package = type(part).__module__.partition(".")[0]
-        near = (name for name, points in self._offered.items() if points[0].module.partition(".")[0] == package)
-        return next((name for name in near if self._is_entry(name, type(part))), None)
-
-    def _is_entry(self, name: str, kind: type) -> bool:
-        try:
-            return self[name] is kind
-        except ConfigError:  # broken, so nothing can be made of it
-            return False
+        for name, points in self._offered.items():
+            with suppress(ConfigError):  # broken, so nothing can be made of it
+                if points[0].module.partition(".")[0] == package and self[name] is type(part):
+                    return name
+        return None
 
     def origin(self, name: str) -> str:
         """The package that an entry comes from."""
@@ -83,28 +74,21 @@ class Table(MutableMapping[str, Callable[..., P]], Generic[P]):
         found: dict[str, list[EntryPoint]] = {}
         for point in entry_points(group=self.group):
             others = found.setdefault(point.name, [])
-            if point.name not in self._entries and _package(point) not in map(_package, others):
+            if point.name not in self.data and _package(point) not in map(_package, others):
                 others.append(point)
         return {name: points for name, points in found.items() if points}
 
     def _load(self, name: str) -> Callable[..., P]:
-        points = self._offered[name]
-        if len(points) > 1:
-            packages = ", ".join(sorted(_package(point) for point in points))
+        point, *others = self._offered[name]
+        if others:
+            packages = ", ".join(sorted(map(_package, self._offered[name])))
             raise ConfigError(f"{self.kind} {name!r} is offered by several packages ({packages}); keep one of them")
-        try:
-            entry = points[0].load()
-        except Exception as error:
-            raise ConfigError(
-                f"{self.kind} {name!r} of the package {_package(points[0])} cannot be loaded from {points[0].value}"
-                f" ({type(error).__name__}: {error})"
-            ) from None
+        what = f"{self.kind} {name!r} of the package {_package(point)}"
+        with refused(f"{what} cannot be loaded from {point.value}"):
+            entry: Callable[..., P] = point.load()
         if not callable(entry):
-            raise ConfigError(
-                f"{self.kind} {name!r} of the package {_package(points[0])}: {points[0].value} cannot be called"
-            )
-        found: Callable[..., P] = entry
-        return found
+            raise ConfigError(f"{what}: {point.value} cannot be called")
+        return entry
 
 
 def _package(point: "EntryPoint") -> str:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from ecgr.algorithms import Algorithm, Plan, Population, Trace, Upload, compose
+from ecgr.component import State
 from ecgr.config.experiment import load
 from ecgr.config.user_code import complete
 from ecgr.core.geometry import Geometry, Regulation
@@ -105,7 +106,6 @@ def check_algorithm(algorithm: Any) -> None:
     _check_travels(entry)
     whole = compose(complete(entry))
     _check_states(whole)
-    _check_nothing_done(whole)
     for regulator in ("none", "ecgr"):
         _check_rounds(entry, regulator)
 
@@ -117,11 +117,7 @@ def _check_states(algorithm: Algorithm) -> None:
         _check_named_tensors(where, found)
     given = {"params": params, "update": update, **_named("server", server), **_named("client", client)}
     before = {name: tensor.clone() for name, tensor in given.items()}
-    broadcast = algorithm.broadcast(server)
-    begun = algorithm.begin(Plan(3, 0.1, 0.9), broadcast, client)
-    algorithm.gradient_term(params + 1, params, broadcast, begun)
-    algorithm.step_term(broadcast, begun)
-    state, payload = algorithm.finish(Trace(update, update, 3, 0.1, 0.9), broadcast, begun)
+    broadcast, state, payload = _one_client(algorithm, params, server, client, update)
     _check_named_tensors("the payload", payload)
     sent = {name: tensor.clone() for name, tensor in payload.items()}
     after, server_after = algorithm.aggregate(params, server, [Upload(0, 5, payload)], Population(1, 5), 0.1)
@@ -134,21 +130,25 @@ def _check_states(algorithm: Algorithm) -> None:
         _promise(torch.equal(tensor, sent[name]), f"aggregate changes a client's {name} in place; make a new tensor")
     _promise(after.shape == params.shape and after.dtype == params.dtype, "aggregate gives parameters of another shape")
     _promise(bool(torch.isfinite(after).all()), "aggregate gives parameters that are not finite")
+    payload = _one_client(algorithm, params, server, client, torch.zeros(5))[2]
+    after, _ = algorithm.aggregate(params, server, [Upload(0, 5, payload)], Population(1, 5), 0.1)
+    _promise(torch.equal(after, params), "clients that did not move at all make the server move")
+
+
+def _one_client(
+    algorithm: Algorithm, params: Tensor, server: State, client: State, update: Tensor
+) -> tuple[State, State, State]:
+    """What goes down, what a client keeps and what it sends, after three steps that came to ``update``."""
+    broadcast = algorithm.broadcast(server)
+    begun = algorithm.begin(Plan(3, 0.1, 0.9), broadcast, client)
+    algorithm.gradient_term(params + 1, params, broadcast, begun)
+    algorithm.step_term(broadcast, begun)
+    return broadcast, *algorithm.finish(Trace(update, update, 3, 0.1, 0.9), broadcast, begun)
 
 
 def _check_named_tensors(where: str, state: Mapping[str, Any]) -> None:
     fits = all(isinstance(name, str) and isinstance(tensor, Tensor) for name, tensor in state.items())
     _promise(fits, f"{where} holds something else than tensors by name; it could not be stored or sent")
-
-
-def _check_nothing_done(algorithm: Algorithm) -> None:
-    """Clients that did not move leave a fresh server where it is."""
-    params, zero = torch.linspace(-1, 1, 5), torch.zeros(5)
-    server = algorithm.init_server(params)
-    begun = algorithm.begin(Plan(3, 0.1, 0.0), algorithm.broadcast(server), algorithm.init_client(params))
-    payload = algorithm.finish(Trace(zero, zero, 3, 0.1, 0.0), algorithm.broadcast(server), begun)[1]
-    after, _ = algorithm.aggregate(params, server, [Upload(0, 5, payload)], Population(1, 5), 0.1)
-    _promise(torch.equal(after, params), "clients that did not move at all make the server move")
 
 
 def _check_rounds(entry: Any, regulator: str) -> None:

@@ -23,7 +23,7 @@ from ecgr.simulation.pickling import pack, pack_for_workers, unpack
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
 from ecgr.tasks.partition import Partition
-from ecgr.tasks.samples import Samples, map_arrays
+from ecgr.tasks.samples import Samples, map_arrays, named_arrays
 
 WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64}
 """Dtypes that torch cannot compute with, and those that take their place."""
@@ -66,15 +66,9 @@ class Held:
 
     def share(self) -> None:
         """Move tensors to shared memory, so that handing them to a process copies nothing."""
-        for tensor in (*_leaves(self.inputs), self.targets):
+        for _, tensor in (*named_arrays(self.inputs), ("targets", self.targets)):
             if isinstance(tensor, Tensor):
                 tensor.share_memory_()  # type: ignore[no-untyped-call]
-
-
-def _leaves(inputs: Any) -> list[Any]:
-    if isinstance(inputs, dict):
-        return list(inputs.values())
-    return list(inputs) if isinstance(inputs, tuple) else [inputs]
 
 
 def _handle(array: NDArray[Any]) -> Tensor | MappedFile:

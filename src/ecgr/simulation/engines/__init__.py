@@ -103,8 +103,6 @@ def ready_engine(
     return partial(kind.open, open_workspace, workers)
 
 
-@contextmanager
-def open_engine(problem: Problem, workers: int, name: str | None = None) -> Iterator[Engine]:
+def open_engine(problem: Problem, workers: int, name: str | None = None) -> AbstractContextManager[Engine]:
     """An engine for ``problem`` that ends with the block."""
-    with ready_engine(problem, workers, engine_kind(name, workers))() as engine:
-        yield engine
+    return ready_engine(problem, workers, engine_kind(name, workers))()

@@ -5,7 +5,6 @@ keep their workspace from round to round, and end when the parent does, however 
 common goes to each worker once.
 """
 
-import ctypes
 import json
 import os
 import pickle
@@ -266,7 +265,6 @@ def _work(pipe: Connection, open_workspace: Callable[[], Any], variables: Mappin
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
-    keep_freed_memory()
     desk = Desk(open_workspace)
     try:
         while True:
@@ -287,6 +285,8 @@ def _end_with_parent() -> None:
 
 
 PRELOADED = [f"ecgr.simulation.{name}" for name in ("client", "evaluate", "prepare", "engines.pool")]
+KEEP_FREED_MEMORY = {"MALLOC_TRIM_THRESHOLD_": str(2**30), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
+"""glibc keeps what a step frees for the next one: to get cleared pages anew is a tenth of the time of small steps."""
 BEFORE = "ECGR_ENVIRONMENT_BEFORE"
 """The variable that holds what `apart` changed."""
 ONE_AT_A_TIME = Lock()
@@ -325,7 +325,7 @@ def apart() -> Iterator[None]:
       is sent by value (`ecgr.simulation.pickling`).
     """
     found = [entry or str(Path.cwd()) for entry in sys.path if isinstance(entry, str) and os.pathsep not in entry]
-    changes = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(found)}
+    changes = {"PYTHONSAFEPATH": "1", "PYTHONPATH": os.pathsep.join(found), **KEEP_FREED_MEMORY}
     with ONE_AT_A_TIME:
         main, before = sys.modules["__main__"], {name: os.environ.get(name) for name in changes}
         resource_tracker.ensure_running()  # unblocks Ctrl-C when it starts a process of its own
@@ -350,19 +350,3 @@ def restore_environment() -> None:
 
 
 restore_environment()  # `apart` may have started this process, and others may be forked from it
-
-
-M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # as in malloc.h
-KEPT, FROM_HEAP = 2**30, 2**25
-
-
-def keep_freed_memory() -> None:
-    """Have the C library keep freed memory for the next step: the system clears every page it hands out.
-
-    A step frees all its activations. glibc gives them back once there are a few megabytes of them at the end of its
-    heap, which is a tenth of the time of small steps. Does nothing on other systems.
-    """
-    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if mallopt is not None:
-        mallopt(M_TRIM_THRESHOLD, KEPT)
-        mallopt(M_MMAP_THRESHOLD, FROM_HEAP)
