@@ -127,7 +127,7 @@ def test_what_is_wrong_is_said_in_one_line(tmp_path: Path, arrays: dict[str, Any
 
 def test_objects_are_not_unpickled(tmp_path: Path) -> None:
     np.savez(tmp_path / "objects.npz", inputs=np.array([[1], [None]], dtype=object), targets=np.arange(2))
-    with pytest.raises(DataError, match="inputs holds Python objects, which are not read"):
+    with pytest.raises(DataError, match="Object arrays cannot be loaded"):
         Arrays(root=str(tmp_path / "objects.npz")).load()
 
 

@@ -163,7 +163,7 @@ BAD: dict[str, tuple[str | bytes, dict[str, Any], type[Exception], str]] = {
     "header-only": ("x,y\n", {}, DataError, "has no row of data"),
     "twice": ("x,x,y\n1,2,0\n", {}, DataError, "line 1: two columns are named 'x'"),
     "nameless": ("x,,y\n1,2,0\n", {}, DataError, "line 1: column 2 has no name"),
-    "ragged": ("x,y\n1,0\n1,2,3\n", {}, DataError, "Expected 2 fields in line 3, saw 3"),
+    "ragged": ("x,y\n1,0\n1,2,3\n", {}, DataError, "line 3 has 3 values for 2 columns"),
     "short": ("x,y\n1,0\n1\n", {"missing": "drop"}, DataError, "line 3 has 1 values for 2 columns"),
     "lines": ('\n\nx,y\n"1\n",0\n\na,1\n', {}, DataError, "line 7, column 'x': 'a' is not a number"),
     "quote": ('x,y\n1,0\n"1,0\n', {}, DataError, "line 3 is not CSV (unexpected end of data)"),
@@ -186,7 +186,7 @@ BAD: dict[str, tuple[str | bytes, dict[str, Any], type[Exception], str]] = {
     "binary": ("x,y\n1,0\n2,5\n3,7\n", {"kind": "binary"}, DataError, "line 4, column 'y': '7' makes 3 different"),
     "above": ("x,y\n1,0\n2,ill\n", {"above": 0.0}, DataError, "line 3, column 'y': 'ill' is not a number"),
     "numbers": ("x,y\n1,0\n2,a\n", {"kind": "numbers"}, DataError, "line 3, column 'y': 'a' is not a number"),
-    "one-class": ("x,y\n1,a\n2,a\n", {}, DataError, "every row has 'a'; there must be at least two classes"),
+    "one-class": ("x,y\n1,a\n2,a\n", {}, DataError, "'a' is in every row; there must be at least two classes"),
     "separator": ("x,y\n1,0\n", {"separator": ""}, ConfigError, "data.separator: expected one character, got ''"),
     "files": (
         "x,y\n1,0\n",

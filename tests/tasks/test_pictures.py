@@ -1,5 +1,6 @@
 """Pictures: listing, decoding, and the cache that is never half there."""
 
+import hashlib
 import io
 import os
 import shutil
@@ -16,7 +17,16 @@ from PIL import Image
 import ecgr.tasks.data.pictures as reader
 from ecgr.errors import DataError, EnvironmentFault, IntegrityError
 from ecgr.tasks.data.dataset import Images
-from ecgr.tasks.data.pictures import MOST_PIXELS, Picture, cache_folder, decode, decode_all, decoded, list_pictures
+from ecgr.tasks.data.pictures import (
+    MOST_PIXELS,
+    Picture,
+    cache_folder,
+    decode,
+    decode_all,
+    decoded,
+    list_pictures,
+    rows,
+)
 from support.image_sets import random_images, write_picture
 
 
@@ -144,19 +154,19 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def test_a_second_load_decodes_nothing(cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch) -> None:
     counts = counting(monkeypatch)
-    first, second = decoded(pictures, 8), decoded(pictures, 8)
+    (first, known), (second, again) = decoded(pictures, 8), decoded(pictures, 8)
     assert counts == [5]
-    assert first == second
-    np.testing.assert_array_equal(first.rows(0, 5), np.stack([decode(picture.path, 8) for picture in pictures]))
-    np.testing.assert_array_equal(first.rows(2, 4), first.rows(0, 5)[2:4])
-    assert sorted(path.suffix for path in cache.iterdir()) == [".lock", ".npy", ".sha256"]
+    assert known == again == hashlib.sha256(first.tobytes()).hexdigest()
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_array_equal(first, np.stack([decode(picture.path, 8) for picture in pictures]))
+    assert sorted(path.suffix for path in cache.iterdir()) == [".lock", ".npy"]
 
 
 def test_rows_are_mapped_where_their_offset_says(cache: Path, pictures: list[Picture]) -> None:
     """Whoever maps the file again by (path, offset, shape), as worker processes do, gets the same pictures."""
-    rows = decoded(pictures, 8).rows(3, 5)
-    assert isinstance(rows, np.memmap)
-    again = np.memmap(str(rows.filename), rows.dtype, mode="r", offset=rows.offset, shape=rows.shape)
+    some = rows(decoded(pictures, 8)[0], 3, 5)
+    assert isinstance(some, np.memmap)
+    again = np.memmap(str(some.filename), some.dtype, mode="r", offset=some.offset, shape=some.shape)
     np.testing.assert_array_equal(again, np.stack([decode(picture.path, 8) for picture in pictures[3:]]))
 
 
@@ -171,7 +181,7 @@ def test_another_size_order_or_picture_is_another_file(
     os.utime(pictures[0].path, ns=(1, 1))
     changed = list_pictures(pictures[0].path.parent, pictures[0].path.parent)
     assert counts == [5, 5, 5]
-    np.testing.assert_array_equal(decoded(changed, 8).rows(0, 1)[0], decode(pictures[0].path, 8))
+    np.testing.assert_array_equal(decoded(changed, 8)[0][0], decode(pictures[0].path, 8))
     assert counts == [5, 5, 5, 5]
 
 
@@ -190,21 +200,7 @@ def test_interrupted_writing_leaves_nothing_that_looks_whole(
     assert [path.suffix for path in cache.iterdir()] == [".lock"]
     monkeypatch.undo()
     monkeypatch.setenv("ECGR_CACHE", str(cache))
-    assert len(decoded(pictures, 8).rows(0, 5)) == 5
-
-
-def killed_while_decoding(path: Path) -> None:
-    path.with_suffix(".part").write_bytes(path.read_bytes()[:100])
-    path.unlink()
-    path.with_suffix(".sha256").unlink()
-
-
-def killed_before_the_hash(path: Path) -> None:
-    path.with_suffix(".sha256").unlink()
-
-
-def power_lost_under_the_hash(path: Path) -> None:
-    path.with_suffix(".sha256").write_bytes(b"")
+    assert len(decoded(pictures, 8)[0]) == 5
 
 
 def cut_off(path: Path) -> None:
@@ -219,19 +215,21 @@ def of_another_shape(path: Path) -> None:
     np.save(path, np.zeros((4, 3, 8, 8), dtype=np.uint8))
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [killed_while_decoding, killed_before_the_hash, power_lost_under_the_hash, cut_off, emptied, of_another_shape],
-)
+def killed_before_its_name(path: Path) -> None:
+    path.rename(path.with_stem(path.stem.rpartition("-")[0]))
+
+
+@pytest.mark.parametrize("spoil", [killed_before_its_name, cut_off, emptied, of_another_shape])
 def test_a_file_that_is_not_whole_is_made_again(
     cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], None]
 ) -> None:
-    whole = decoded(pictures, 8)
-    spoil(whole.path)
+    expected = np.array(decoded(pictures, 8)[0])
+    (path,) = cache.glob("*.npy")
+    spoil(path)
     counts = counting(monkeypatch)
-    assert decoded(pictures, 8) == whole
+    np.testing.assert_array_equal(decoded(pictures, 8)[0], expected)
     assert counts == [5]
-    np.testing.assert_array_equal(whole.rows(0, 5), np.stack([decode(picture.path, 8) for picture in pictures]))
+    assert list(cache.glob("*.npy")) == [path]
 
 
 def test_a_damaged_picture_leaves_no_cache(cache: Path, pictures: list[Picture]) -> None:

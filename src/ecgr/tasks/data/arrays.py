@@ -9,7 +9,6 @@ machine, never by a config: it is the site's to run. Its function ``load`` retur
 import os
 import runpy
 import zipfile
-import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from hashlib import file_digest
@@ -21,10 +20,9 @@ from numpy.typing import NDArray
 
 from ecgr.component import Count, component
 from ecgr.errors import ConfigError, DataError, EcgrError
-from ecgr.tasks.data.dataset import Dataset, Share, SplitSeed, check_labels, holdout
+from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, array_targets, check_labels, holdout
 from ecgr.tasks.data.sets import own_path
-from ecgr.tasks.data.targets import Kind, array_targets
-from ecgr.tasks.samples import Samples, as_array, check_samples, map_arrays
+from ecgr.tasks.samples import Samples, check_samples, map_arrays
 
 Array = NDArray[Any]
 MOST_BYTES = 16 << 30
@@ -50,18 +48,14 @@ class Arrays:
     def load(self) -> Dataset:
         path = self.folder()
         files = [_half_file(path, half) for half in ("train", "test")] if path.is_dir() else [path]
-        train, test = self._halves(path, [read_arrays(file) for file in files])
-        return array_dataset(str(path), train, test, self.kind, {file.name: _sha256(file) for file in files})
-
-    def _halves(self, path: Path, found: list[dict[str, Array]]) -> tuple[Samples, Samples]:
-        """Training and test samples: of two files, of one that has both, or split."""
-        train = {name: array for name, array in found[0].items() if not name.startswith("test_")}
-        test = (
-            found[1] if len(found) > 1 else {k.removeprefix("test_"): v for k, v in found[0].items() if k not in train}
-        )
+        first, *second = (read_arrays(file) for file in files)
+        train = {name: array for name, array in first.items() if not name.startswith("test_")}
+        test = second[0] if second else {k.removeprefix("test_"): v for k, v in first.items() if k not in train}
         if test:
-            return samples_of(f"{path}: train", train), samples_of(f"{path}: test", test)
-        return self._split(path, samples_of(str(path), train))
+            halves = samples_of(f"{path}: train", train), samples_of(f"{path}: test", test)
+        else:
+            halves = self._split(path, samples_of(str(path), train))
+        return array_dataset(str(path), *halves, self.kind, {file.name: _sha256(file) for file in files})
 
     def _split(self, path: Path, samples: Samples) -> tuple[Samples, Samples]:
         clients = samples.groups if samples.groups is not None else np.full(len(samples), "")
@@ -81,20 +75,11 @@ def array_dataset(where: str, train: Samples, test: Samples, kind: Kind, files: 
     mean, std = _pixel_scale(train.inputs) if bytes_ else ((), ())
     prepare: Callable[[Array], Array] = np.asarray if bytes_ else _as_model_input
 
-    def half(samples: Samples, values: Array) -> Samples:
-        return Samples(map_arrays(prepare, samples.inputs), values, samples.groups)
-
-    return Dataset(
-        train=half(train, targets.values[: len(train)]),
-        test=half(test, targets.values[len(train) :]),
-        shape={**shape, **targets.shape},
-        loss=targets.loss,
-        metrics=targets.metrics,
-        classes=targets.classes,
-        mean=mean,
-        std=std,
-        files=files,
+    train, test = (
+        Samples(map_arrays(prepare, half.inputs), values, half.groups)
+        for half, values in zip((train, test), np.split(targets.values, [len(train)]), strict=True)
     )
+    return targets.dataset(train, test, shape, mean=mean, std=std, files=files)
 
 
 def samples_of(where: str, arrays: Mapping[str, Array]) -> Samples:
@@ -121,38 +106,24 @@ def read_arrays(path: Path) -> dict[str, Array]:
         return READERS[path.suffix](path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except EcgrError:
+        raise
+    except Exception as error:  # damaged files raise what their bytes happen to spell
+        raise DataError(f"{path}: is not a whole {path.suffix} file of numbers ({str(error)[:80]})") from None
 
 
 def _read_npz(path: Path) -> dict[str, Array]:
-    try:
-        with zipfile.ZipFile(path) as packed:
-            if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:
-                raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes unpacked")
-        with np.load(path, allow_pickle=False) as opened:
-            return {name: _member(path, opened, name) for name in opened.files}
-    except (zipfile.BadZipFile, zlib.error, EOFError, ValueError) as error:
-        raise DataError(f"{path}: is not a whole .npz file ({str(error)[:80]}); save it again") from None
-
-
-def _member(path: Path, opened: Mapping[str, Array], name: str) -> Array:
-    try:
-        array = opened[name]
-    except (ValueError, TypeError, SyntaxError) as error:
-        why = "holds Python objects, which are not read" if "Object" in str(error) else "is damaged"
-        raise DataError(f"{path}: {name} {why}; save it as an array of numbers") from None
-    if not isinstance(array, np.ndarray):
-        raise DataError(f"{path}: {name} is not an array")
-    return array
+    with zipfile.ZipFile(path) as packed:
+        if sum(entry.file_size for entry in packed.infolist()) > MOST_BYTES:
+            raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes unpacked")
+    with np.load(path, allow_pickle=False) as opened:
+        return dict(opened)
 
 
 def _read_safetensors(path: Path) -> dict[str, Array]:
-    from safetensors import SafetensorError  # needed for these files only
-    from safetensors.numpy import load_file  # likewise
+    from safetensors.numpy import load_file  # needed for these files only
 
-    try:
-        loaded: dict[str, Array] = load_file(path)
-    except (SafetensorError, KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{path}: is not a whole .safetensors file ({str(error)[:80]}); save it again") from None
+    loaded: dict[str, Array] = load_file(path)
     return loaded
 
 
@@ -219,7 +190,7 @@ class Site:
 
     def load(self) -> Dataset:
         path = task_file()
-        train, test = (_samples(path, half, given) for half, given in zip(("train", "test"), _run(path), strict=True))
+        train, test = (_samples(f"{path.name}: {half}", given) for half, given in _run(path).items())
         dataset = array_dataset(path.name, train, test, self.kind, files={})
         if self.classes is None:
             return dataset
@@ -231,19 +202,17 @@ class Site:
 
 def task_file() -> Path:
     """The site's file."""
-    given = os.environ.get(VARIABLE)
-    if not given:
-        raise ConfigError(f"${VARIABLE}: not set; it names the Python file that loads this site's samples")
-    path = Path(given).expanduser()
+    path = Path(os.environ.get(VARIABLE, "")).expanduser()
     if not path.is_file():
-        raise ConfigError(f"${VARIABLE}: {path} is not a file; give the Python file that loads this site's samples")
+        problem = f"{path} is not a file" if os.environ.get(VARIABLE) else "not set"
+        raise ConfigError(f"${VARIABLE}: {problem}; it names the Python file that loads this site's samples")
     return path
 
 
-def _run(path: Path) -> tuple[Any, Any]:
+def _run(path: Path) -> dict[str, Any]:
+    """What the site's ``load`` gives to train and to test."""
     try:
-        found = runpy.run_path(str(path), run_name="ecgr_site")
-        load = found.get("load")
+        load = runpy.run_path(str(path), run_name="ecgr_site").get("load")
         if not callable(load):
             raise DataError(f"{path}: has no function `load`; it returns (inputs, targets) twice: to train and to test")
         halves = load()
@@ -254,14 +223,13 @@ def _run(path: Path) -> tuple[Any, Any]:
         raise DataError(f"{path}: cannot load the samples ({type(error).__name__}: {line})") from error
     if not isinstance(halves, tuple | list) or len(halves) != 2:
         raise DataError(f"{path}: load gives {type(halves).__name__}; give training samples and test samples")
-    return halves[0], halves[1]
+    return {"train": halves[0], "test": halves[1]}
 
 
-def _samples(path: Path, half: str, given: Any) -> Samples:
-    where = f"{path.name}: {half}"
+def _samples(where: str, given: Any) -> Samples:
     if not isinstance(given, Samples):
         if not isinstance(given, tuple | list) or len(given) != 2:
             raise DataError(f"{where}: expected (inputs, targets), got {type(given).__name__}")
         given = Samples(*given)
     check_samples(where, given)
-    return Samples(map_arrays(np.asarray, given.inputs), as_array(given.targets))
+    return Samples(given.inputs, given.targets)

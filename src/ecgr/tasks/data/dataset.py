@@ -6,7 +6,7 @@ Images stay uint8 (N, channels, height, width), as they come from disk; training
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from os import PathLike
-from typing import Annotated, Any, Protocol
+from typing import Annotated, Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -103,6 +103,62 @@ def image_dataset(
     """A data set of images in classes."""
     shape = {"channels": len(mean), "classes": len(classes)}
     return Dataset(train, test, shape, classes=classes, mean=mean, std=std, files=files or {}, notes=notes)
+
+
+Kind = Literal["auto", "binary", "classes", "numbers"]
+DEFAULTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
+    "binary": ("bce", ("auc", "accuracy")),
+    "labels": ("bce", ("auc", "macro_f1")),
+    "classes": ("cross_entropy", ("accuracy",)),
+    "numbers": ("mse", ("r2", "mae")),
+    "tokens": ("cross_entropy", ("accuracy", "perplexity")),
+}
+"""Loss and metrics by the kind of target; the first metric decides."""
+
+
+@dataclass(frozen=True, slots=True)
+class Targets:
+    """Targets as numbers, and what a model and a record must know of them."""
+
+    kind: str
+    values: NDArray[Any]
+    shape: Mapping[str, int]
+    classes: tuple[str, ...] = ()
+
+    def dataset(self, train: Samples, test: Samples, shape: Mapping[str, int], **described: Any) -> Dataset:
+        """A data set with the loss and the metrics that go with them; ``shape`` is what inputs tell."""
+        loss, metrics = DEFAULTS[self.kind]
+        shape = {**shape, **self.shape}
+        return Dataset(train, test, shape, loss=loss, metrics=metrics, classes=self.classes, **described)
+
+
+def array_targets(where: str, values: NDArray[Any], kind: Kind) -> Targets:
+    """The targets of an array: whole numbers are classes (0 and 1: no and yes; in several columns: labels)."""
+    if values.dtype.kind not in "biuf" or values.ndim not in (1, 2) or not len(values):
+        raise DataError(f"{where}: targets are {values.dtype} {values.shape}; give numbers, (N,) or (N, columns)")
+    if values.ndim == 2 and values.shape[1] == 1:
+        values = values[:, 0]
+    whole = values.dtype.kind in "biu"
+    zero_or_one = bool(((values == 0) | (values == 1)).all())
+    if kind == "numbers" or (kind == "auto" and not whole):
+        return Targets("numbers", values.astype(np.float32), {"outputs": values.shape[1] if values.ndim == 2 else 1})
+    if values.ndim == 2 or kind == "binary" or (kind == "auto" and zero_or_one):
+        if not zero_or_one:
+            place = tuple(np.argwhere((values != 0) & (values != 1))[0].tolist())
+            raise DataError(f"{where}: targets[{', '.join(map(str, place))}] is {values[place]}; yes is 1, no is 0")
+        if values.ndim == 2:
+            return Targets("labels", values.astype(np.int64), {"outputs": values.shape[1]})
+        return binary_targets(values == 1, ("0", "1"))
+    wrong = np.flatnonzero((values < 0) | (values != np.floor(values)))
+    if len(wrong):
+        raise DataError(f"{where}: targets[{wrong[0]}] is {values[wrong[0]]}; classes are whole numbers from 0")
+    count = int(values.max()) + 1
+    return Targets("classes", values.astype(np.int64), {"classes": count}, tuple(map(str, range(count))))
+
+
+def binary_targets(yes: NDArray[np.bool_], names: tuple[str, ...]) -> Targets:
+    """Yes or no."""
+    return Targets("binary", yes.astype(np.int64), {"outputs": 1}, names)
 
 
 class DatasetSource(Protocol):

@@ -16,7 +16,7 @@ from pydantic import Field
 from ecgr.component import component
 from ecgr.errors import DataError
 from ecgr.tasks.data.dataset import Dataset, Share, image_dataset
-from ecgr.tasks.data.pictures import Picture, decode_all, decoded, list_pictures
+from ecgr.tasks.data.pictures import Picture, decode_all, decoded, list_pictures, rows
 from ecgr.tasks.data.sets import data_root, missing, own_path, read_text
 from ecgr.tasks.data.tables import parse_table
 from ecgr.tasks.samples import Samples
@@ -53,26 +53,19 @@ class ImageFolder:
         """List, decode (once) and map the pictures: training pictures first, so that each half is contiguous."""
         train, test, groups = self._halves()
         pictures = [*_flat(train), *_flat(test)]
-        pixels = decoded(pictures, self.image_size)
+        pixels, pixels_hash = decoded(pictures, self.image_size)
 
         def half(listing: Listing, start: int) -> Samples:
-            labels = np.repeat(np.arange(len(listing)), [len(members) for members in listing.values()])
+            labels = np.repeat(np.arange(len(listing), dtype=np.int64), [len(members) for members in listing.values()])
             names = None if groups is None else np.array([groups[picture.name] for picture in _flat(listing)])
-            return Samples(pixels.rows(start, start + len(labels)), labels.astype(np.int64), names)
+            return Samples(rows(pixels, start, start + len(labels)), labels, names)
 
-        listing = "".join(f"{picture.name}\n" for picture in pictures)
-        files = {"names": listing.encode("utf-8", "surrogateescape")}
+        listing = "".join(f"{picture.name}\n" for picture in pictures).encode("utf-8", "surrogateescape")
+        files = {"pixels": pixels_hash, "names": sha256(listing).hexdigest()}
         if groups is not None and (file := self.groups_file()) is not None:
-            files["groups.csv"] = file.read_bytes()
-        return image_dataset(
-            train=half(train, 0),
-            test=half(test, len(_flat(train))),
-            classes=tuple(train),
-            mean=IMAGENET_MEAN,
-            std=IMAGENET_STD,
-            files={"pixels": pixels.sha256, **{name: sha256(content).hexdigest() for name, content in files.items()}},
-            notes=self.notes(len(pictures)),
-        )
+            files["groups.csv"] = sha256(file.read_bytes()).hexdigest()
+        halves = half(train, 0), half(test, len(_flat(train)))
+        return image_dataset(*halves, tuple(train), IMAGENET_MEAN, IMAGENET_STD, files, self.notes(len(pictures)))
 
     def check(self) -> tuple[str, tuple[str, ...], dict[str, int]]:
         """Decode every picture to find the damaged ones; keep none."""
@@ -125,19 +118,19 @@ class ImageFolder:
         if list(table.columns) != COLUMNS:
             raise DataError(f"{path}: line 1 is {','.join(table.columns)[:80]!r}, it must be {','.join(COLUMNS)!r}")
         found: dict[tuple[str, str], str] = {}
-        for (_, line), label, file, group in zip(table.index, *(table[name] for name in COLUMNS), strict=True):
+        for (_, line), (label, file, group) in zip(table.index, table.to_numpy(), strict=True):
             if label not in classes or not file or not group:
                 raise DataError(
-                    f"{path}: line {line} is {f'{label},{file},{group}'[:80]!r}, not a class, file and group"
+                    f"{path}: line {line}: expected class,file,group, got {f'{label},{file},{group}'[:80]!r}"
                 )
             if (label, file) in found:
                 raise DataError(f"{path}: line {line} names {label},{file} a second time")
             found[label, file] = self.group(label, group)
-        for label, pictures in classes.items():
-            for picture in pictures:
-                if (label, picture.path.name) not in found:
-                    raise DataError(f"{path}: has no line for {label},{picture.path.name}")
-        return {p.name: found[label, p.path.name] for label, pictures in classes.items() for p in pictures}
+        pictures = [(label, picture) for label, members in classes.items() for picture in members]
+        for label, picture in pictures:
+            if (label, picture.path.name) not in found:
+                raise DataError(f"{path}: has no line for {label},{picture.path.name}")
+        return {picture.name: found[label, picture.path.name] for label, picture in pictures}
 
 
 def split(classes: Listing, share: float, groups: Groups | None = None) -> tuple[Listing, Listing]:

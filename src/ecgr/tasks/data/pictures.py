@@ -6,9 +6,9 @@ enormous picture is refused: pictures come from strangers.
 
 import hashlib
 import os
-import re
 import shutil
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 
 from ecgr.errors import DataError, EnvironmentFault, IntegrityError, missing_extra
-from ecgr.files import whole_file, write_atomically
+from ecgr.files import whole_file
 from ecgr.tasks.data.dataset import Images
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
 MOST_PIXELS = 50_000_000
 BLOCK = 128  # pictures decoded between two writes: memory stays small, every core has work
+FORMAT = 1  # raise it when decoding changes
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,16 +48,13 @@ def list_pictures(folder: Path, root: Path) -> list[Picture]:
     """
     within(folder, root)
     pictures = []
-    with os.scandir(folder) as entries:
-        for entry in entries:
-            if Path(entry.name).suffix.lower() not in SUFFIXES or entry.name.startswith("."):
-                continue
-            path = folder / entry.name
-            if entry.is_symlink():
+    for path in folder.iterdir():
+        if path.suffix.lower() in SUFFIXES and not path.name.startswith("."):
+            if path.is_symlink():
                 within(path, root)
-            if not entry.is_file():
+            if not path.is_file():
                 raise DataError(f"{path}: not a file")
-            status = entry.stat()
+            status = path.stat()
             pictures.append(Picture(path, path.relative_to(root).as_posix(), status.st_size, status.st_mtime_ns))
     if not pictures:
         raise DataError(f"{folder}: no pictures ({', '.join(sorted(SUFFIXES))})")
@@ -100,27 +98,38 @@ def decode_all(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
 
 # Decoded pictures kept on disk as one array, so that a set is decoded once and never fills the memory.
 #
-# The file is named by a hash of what was decoded (names, sizes, times of change, in order) and to what size: a changed
-# picture is another file. It is written beside its final name, flushed to the disk and renamed, and its hash follows
-# last; what was interrupted is never taken for whole. A lock lets two processes that need the same file decode it once.
-
-FORMAT = 1  # part of the name; raise it when decoding changes
+# The file is named by a hash of what was decoded (names, sizes, times of change, in order) and to what size, and by the
+# hash of its pixels: a changed picture is another file, and one that was interrupted has no such name. A lock lets two
+# processes that need the same file decode it once.
 
 
-@dataclass(frozen=True, slots=True)
-class DecodedPictures:
-    """A complete file of decoded pictures."""
+def decoded(pictures: Sequence[Picture], side: int) -> tuple[Images, str]:
+    """The pictures decoded to ``side`` by ``side``, mapped from the cache, and the SHA-256 of their pixels."""
+    from filelock import FileLock  # needed for pictures only
 
-    path: Path
-    sha256: str
-    shape: tuple[int, int, int, int]
-    offset: int
-
-    def rows(self, start: int, stop: int) -> Images:
-        """Pictures ``start`` to ``stop``, mapped from the disk on their own, so that ``offset`` is theirs."""
-        row = int(np.prod(self.shape[1:]))
-        shape = (stop - start, *self.shape[1:])
-        return np.memmap(self.path, np.uint8, mode="r", offset=self.offset + start * row, shape=shape)
+    folder, shape = cache_folder(), (len(pictures), 3, side, side)
+    listing = "".join(f"{picture.name}\0{picture.size}\0{picture.changed}\n" for picture in pictures)
+    name = hashlib.sha256(f"{FORMAT} {side}\n{listing}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    needed = int(np.prod(shape))
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder / f"pictures-{name}.lock"):
+            for path in folder.glob(f"pictures-{name}-*.npy"):
+                with suppress(ValueError, EOFError):  # which a damaged file raises
+                    images = np.load(path, mmap_mode="r", allow_pickle=False)
+                    if images.shape == shape and images.dtype == np.uint8:
+                        return images, path.stem.rpartition("-")[2]
+                path.unlink()
+            free = shutil.disk_usage(folder).free
+            if needed > free:
+                raise OSError(None, f"{free:,} bytes are free")
+            path = _write(folder / f"pictures-{name}.npy", shape, pictures)
+            return np.load(path, mmap_mode="r"), path.stem.rpartition("-")[2]
+    except OSError as error:
+        raise EnvironmentFault(
+            f"{folder}: cannot keep {needed:,} bytes of decoded pictures ({error.strerror or error});"
+            " make room or set ECGR_CACHE to another folder"
+        ) from None
 
 
 def cache_folder() -> Path:
@@ -128,64 +137,23 @@ def cache_folder() -> Path:
     chosen = os.environ.get("ECGR_CACHE")
     if chosen:
         return Path(chosen).expanduser()
-    from platformdirs import user_cache_path  # as in locate
+    from platformdirs import user_cache_path  # as in sets
 
     return user_cache_path("ecgr", appauthor=False)
 
 
-def decoded(pictures: Sequence[Picture], side: int) -> DecodedPictures:
-    """The pictures decoded to ``side`` by ``side``, from the cache if they are there."""
-    from filelock import FileLock  # needed for pictures only
-
-    path = cache_folder() / f"pictures-{_key(pictures, side)}.npy"
-    shape = (len(pictures), 3, side, side)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_suffix(".lock")):
-            return _complete(path, shape) or _write(path, shape, pictures)
-    except OSError as error:
-        needed = int(np.prod(shape))
-        raise EnvironmentFault(
-            f"{path.parent}: cannot keep {needed:,} bytes of decoded pictures ({error.strerror or error});"
-            " make room or set ECGR_CACHE to another folder"
-        ) from None
-
-
-def _key(pictures: Sequence[Picture], side: int) -> str:
-    listing = "".join(f"{picture.name}\0{picture.size}\0{picture.changed}\n" for picture in pictures)
-    return hashlib.sha256(f"{FORMAT} {side}\n{listing}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
-
-
-def _complete(path: Path, shape: tuple[int, int, int, int]) -> DecodedPictures | None:
-    """The file if it is there, whole and of this shape."""
-    hash_file = path.with_suffix(".sha256")
-    if not (path.is_file() and hash_file.is_file()):
-        return None
-    sha256 = hash_file.read_text(encoding="ascii", errors="replace")
-    if not re.fullmatch("[0-9a-f]{64}", sha256):
-        return None
-    try:
-        images = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError):
-        return None
-    if images.shape != shape or images.dtype != np.uint8 or not images.flags.c_contiguous:
-        return None
-    return DecodedPictures(path, sha256, shape, images.offset)
-
-
-def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Picture]) -> DecodedPictures:
-    needed, free = int(np.prod(shape)), shutil.disk_usage(path.parent).free
-    if needed > free:
-        raise OSError(None, f"{free:,} bytes are free")
-    hash_file = path.with_suffix(".sha256")
-    hash_file.unlink(missing_ok=True)
+def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Picture]) -> Path:
     hashed = hashlib.sha256()
     with whole_file(path) as file:
-        header = {"descr": "|u1", "fortran_order": False, "shape": shape}
-        np.lib.format.write_array_header_1_0(file, header)
-        offset = file.tell()
+        np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         for images in decode_all(pictures, shape[2]):
             file.write(images.data)
             hashed.update(images.data)
-    write_atomically(hash_file, hashed.hexdigest().encode())
-    return DecodedPictures(path, hashed.hexdigest(), shape, offset)
+    return path.rename(path.with_stem(f"{path.stem}-{hashed.hexdigest()}"))
+
+
+def rows(images: Images, start: int, stop: int) -> Images:
+    """Some of the mapped pictures, mapped on their own: ``offset``, by which other processes map them, is theirs."""
+    assert isinstance(images, np.memmap)
+    offset = images.offset + start * int(np.prod(images.shape[1:]))
+    return np.memmap(str(images.filename), np.uint8, mode="r", offset=offset, shape=(stop - start, *images.shape[1:]))

@@ -1,6 +1,6 @@
 """Tables in CSV files: columns for features, target and client, or a folder with one file a client.
 
-pandas reads every cell as text, indexed by file and line, so that every complaint can name its place; what a cell says
+A table is a DataFrame of text, indexed by file and line, so that every complaint can name its place; what a cell says
 (a number, a category, nothing) is decided here. Everything that is learnt from numbers (means, medians, deviations) is
 learnt from training rows alone.
 """
@@ -8,7 +8,6 @@ learnt from training rows alone.
 import csv
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
 from io import StringIO
 from math import isfinite
 from pathlib import Path
@@ -20,9 +19,8 @@ from pydantic import Field
 
 from ecgr.component import component
 from ecgr.errors import ConfigError, DataError, missing_extra
-from ecgr.tasks.data.dataset import Dataset, Share, SplitSeed, holdout
+from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, Targets, binary_targets, holdout
 from ecgr.tasks.data.sets import compared, known_folder, own_path, read_text
-from ecgr.tasks.data.targets import Kind, Targets, binary_targets
 from ecgr.tasks.samples import Samples
 
 if TYPE_CHECKING:
@@ -67,41 +65,30 @@ class Csv:
         return own_path("csv", self.root, "a CSV file, or a folder with one a client")
 
     def load(self) -> Dataset:
-        tables, files = self._read()
-        table = joined(tables)
-        target, features, categories = self._columns(list(table.columns))
-        table, notes = self._without_gaps(table, [*features, target, *([self.client] if self.client else [])])
-        targets = column_targets(table[target], self.kind, self.above)
+        table, files = self._read()
+        features, categories = self._columns(list(table.columns))
+        table, notes = self._without_gaps(table, features)
+        targets = column_targets(table[self.target], self.kind, self.above)
         values, numeric = encode(table, features, categories)
         names = table.index.get_level_values("name").to_numpy(dtype=np.str_)
-        split = {*tables} == {"train", "test"}
+        split = {*names} == {"train", "test"}
         known = self.client is not None or (self.folder().is_dir() and not split)
         clients = table[self.client].to_numpy(dtype=np.str_) if self.client else names
         test = names == "test" if split else holdout(clients, targets.values, self.test_share, self.split_seed)
         if test.all() or not test.any():
             raise DataError(f"csv: {(~test).sum()} rows to train on, {test.sum()} to test on; see data.test_share")
         inputs = np.where(numeric, self._scaled(values, clients, ~test), values).astype(np.float32)
-
-        def half(mask: Mask) -> Samples:
-            return Samples(inputs[mask], targets.values[mask], clients[mask] if known else None)
-
-        return Dataset(
-            train=half(~test),
-            test=half(test),
-            shape={"features": inputs.shape[1], **targets.shape},
-            loss=targets.loss,
-            metrics=targets.metrics,
-            classes=targets.classes,
-            files=files,
-            notes=(*notes, *self._filled_note(int(table[features].isna().sum().sum()))),
+        train, held_out = (
+            Samples(inputs[rows], targets.values[rows], clients[rows] if known else None) for rows in (~test, test)
         )
+        return targets.dataset(train, held_out, {"features": inputs.shape[1]}, files=files, notes=notes)
 
     def check(self) -> tuple[str, tuple[str, ...], dict[str, int]]:
         """Read every row, which needs no target."""
-        return "whole", (), {"rows": len(joined(self._read()[0]))}
+        return "whole", (), {"rows": len(self._read()[0])}
 
-    def _read(self) -> tuple[dict[str, "DataFrame"], dict[str, str]]:
-        """The tables by what their files' names say, in order, and the hash of each file."""
+    def _read(self) -> tuple["DataFrame", dict[str, str]]:
+        """The rows of all files, in the order of what their names say, and the hash of each file."""
         if len(self.separator) != 1:
             raise ConfigError(f"data.separator: expected one character, got {self.separator!r}")
         if self.files.count("*") != 1 or "/" in self.files:
@@ -116,67 +103,74 @@ class Csv:
             text, files[file.name] = read_text(file)
             name = file.name[len(before) : len(file.name) - len(after)] if path.is_dir() else ""
             tables[name] = parse_table(file, text, self.separator, self.columns)
-        return tables, files
+        first = next(iter(tables.values()))
+        for table, file in zip(tables.values(), paths, strict=True):
+            odd = sorted(set(table.columns) ^ set(first.columns))
+            if odd:
+                raise DataError(f"{file}: has other columns than {paths[0]} ({odd[0]!r} is in one of them)")
+        import pandas as pd  # which has read them
 
-    def _columns(self, columns: Sequence[str]) -> tuple[str, list[str], dict[str, tuple[str, ...]]]:
-        """Target, features, and the categories of those features that have some."""
+        return pd.concat({name: table[first.columns] for name, table in tables.items()}, names=["name"]), files
+
+    def _columns(self, columns: list[str]) -> tuple[list[str], dict[str, list[str]]]:
+        """The features, and the categories of those that have some."""
         if self.target is None:
             raise ConfigError(f"data.target: csv needs the column to predict; there are: {', '.join(columns)}")
-        given = [("data.target", self.target), *(("data.features", name) for name in self.features)]
-        given += [("data.client", self.client)] if self.client is not None else []
-        wrong = [unknown_column(key, name, columns) for key, name in given if name not in columns]
+        categories = dict(named_categories(text, columns) for text in self.categorical)
+        given = {"target": [self.target], "features": self.features, "client": [self.client] if self.client else []}
+        shown = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
+        wrong = [
+            f"data.{key}: there is no column {name!r}; there are: {shown}"
+            for key, names in {**given, "categorical": categories}.items()
+            for name in names
+            if name not in columns
+        ]
         if wrong:
             raise ConfigError(*wrong)
         features = list(self.features) or [name for name in columns if name not in (self.target, self.client)]
         if self.target in features or not features:
             raise ConfigError(f"data.features: {', '.join(features) or 'nothing'} to predict {self.target!r} from")
-        categories = dict(named_categories(text, columns) for text in self.categorical)
         for name in categories:
             if name not in features:
                 raise ConfigError(f"data.categorical: {name!r} is not one of the features")
-        return self.target, features, categories
+        return features, categories
 
-    def _without_gaps(self, table: "DataFrame", names: list[str]) -> tuple["DataFrame", tuple[str, ...]]:
-        """The rows that can be used, NaN for what is missing in them, and a note where some cannot."""
+    def _without_gaps(self, table: "DataFrame", features: list[str]) -> tuple["DataFrame", tuple[str, ...]]:
+        """The rows that can be used, NaN for what is missing in them, and what a record should say."""
+        needed = [name for name in (self.target, self.client) if name]
         known = {"", *(canonical(value.strip()) for value in self.missing_values)}
-        cells = table[names].map(lambda text: canonical(text) in known)
-        table = table[names].mask(cells)
+        table = table[[*features, *needed]]
+        table = table.mask(table.map(lambda text: canonical(text) in known))
         fillable = self.missing in FILLS
-        gaps = cells[[name for name in names if not fillable or name in (self.target, self.client)]]
+        gaps = table[needed if fillable else list(table.columns)].isna()
         rows = gaps.any(axis=1).to_numpy()
-        if not rows.any():
-            return table, ()
-        first = where(gaps, rows, gaps.columns[gaps.to_numpy()[rows.argmax()].argmax()])
-        if self.missing != "drop":
-            rule = "" if fillable else ', "mean" or "median" fill it in'
-            raise DataError(f'{first}: a value is missing; data.missing = "drop" leaves the row out{rule}')
-        if rows.all():
-            raise DataError(f"csv: a value is missing in every row; first {first}")
-        return table[~rows], (f"{rows.sum():,} of {len(rows):,} rows left out: a value is missing",)
-
-    def _filled_note(self, gaps: int) -> tuple[str, ...]:
-        if not gaps:
-            return ()
-        whose = "all clients'" if self.scope == "all" else "the client's own"
-        return (f"{gaps:,} missing values: the {self.missing} of {whose} training rows, or no category",)
+        notes: tuple[str, ...] = ()
+        if rows.any():
+            column = gaps.columns[gaps.to_numpy()[rows.argmax()].argmax()]
+            if self.missing != "drop":
+                rule = "" if fillable else ', "mean" or "median" fill it in'
+                refuse(gaps[column], rows, f'a value is missing; data.missing = "drop" leaves the row out{rule}')
+            if rows.all():
+                refuse(gaps[column], rows, "a value is missing in every row, this is the first")
+            notes = (f"{rows.sum():,} of {len(rows):,} rows left out: a value is missing",)
+        table = table[~rows]
+        filled_in = int(table[features].isna().sum().sum())
+        if filled_in:
+            whose = "all clients'" if self.scope == "all" else "the client's own"
+            notes += (f"{filled_in:,} missing values: the {self.missing} of {whose} training rows, or no category",)
+        return table, notes
 
     def _scaled(self, values: Numbers, clients: Names, train: Mask) -> Numbers:
         """The columns filled and scaled: all rows at once, or each client's by themselves."""
-        if self.scope == "all":
-            return self._prepared(values, train)
         result = np.empty_like(values)
-        for client in np.unique(clients):
-            rows = clients == client
+        owners = clients if self.scope == "client" else np.full(len(clients), "")
+        for owner in np.unique(owners):
+            rows = owners == owner
             if not train[rows].any():
-                raise DataError(
-                    f'client {str(client)!r} has no training row to learn a scale from; set data.scope = "all"'
-                )
-            result[rows] = self._prepared(values[rows], train[rows])
+                raise DataError(f'client {str(owner)!r} has no training row to scale by; set data.scope = "all"')
+            own = filled(values[rows], train[rows], self.missing) if self.missing in FILLS else values[rows]
+            result[rows] = standardised(own, train[rows]) if self.standardise else own
         return result
-
-    def _prepared(self, numbers: Numbers, train: Mask) -> Numbers:
-        whole = filled(numbers, train, self.missing) if np.isnan(numbers).any() else numbers
-        return standardised(whole, train) if self.standardise else whole
 
 
 def parse_table(path: Path, text: str, separator: str = ",", columns: Sequence[str] = ()) -> "DataFrame":
@@ -188,67 +182,38 @@ def parse_table(path: Path, text: str, separator: str = ",", columns: Sequence[s
         import pandas as pd  # an optional dependency, and slow to import
     except ImportError:
         raise missing_extra("reading tables", "data") from None
-    text = text.replace("\r\n", "\n").replace("\r", "\n")
-    blank = len(text) - len(text.lstrip("\n"))
     quoting = f"a value that holds a {separator!r} stands in quotes, and data.separator says what stands between values"
-    options = {"header": None, "dtype": str, "keep_default_na": False, "skip_blank_lines": False}
-    try:  # this engine tells a row that is too short (NaN) from one with empty cells
-        cells = pd.read_csv(StringIO(text[blank:]), sep=separator, skipinitialspace=True, engine="python", **options)
-    except pd.errors.EmptyDataError:
-        raise DataError(f"{path}: has no row of data") from None
-    except pd.errors.ParserError as error:
-        line = f"line {_broken_line(text, separator)} " if isinstance(error.__context__, csv.Error) else ""
-        raise DataError(f"{path}: {line}is not CSV ({error}); {quoting}") from None
-    table = cells.fillna("").map(str.strip)
-    breaks = cells.map(lambda cell: cell.count("\n"), na_action="ignore").sum(axis=1).cumsum().astype(int)
-    lines = blank + 1 + np.arange(len(table)) + breaks
-    table.index = pd.MultiIndex.from_arrays([[path] * len(table), lines], names=["file", "line"])
-    cells, table = (each[(table != "").any(axis=1).to_numpy()] for each in (cells, table))
-    names = list(columns) or (table.iloc[0].tolist() if len(table) else [])
-    if len(table) and table.iloc[0].tolist() == names:
-        cells, table = cells[1:], table[1:]
-    if not len(table):
+    reader = csv.reader(StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
+    rows: dict[int, list[str]] = {}
+    try:
+        for row in reader:
+            rows[reader.line_num] = [cell.strip() for cell in row]
+    except csv.Error as error:
+        raise DataError(f"{path}: line {reader.line_num} is not CSV ({error}); {quoting}") from None
+    rows = {line: row for line, row in rows.items() if any(row)}
+    names = list(columns) or next(iter(rows.values()), [])
+    if rows and next(iter(rows.values())) == names:
+        del rows[next(iter(rows))]
+    if not rows:
         raise DataError(f"{path}: has no row of data")
     for index, name in enumerate(names):
-        if not name:
-            raise DataError(f"{path}: line 1: column {index + 1} has no name")
-        if name in names[:index]:
-            raise DataError(f"{path}: line 1: two columns are named {name!r}")
-    values = cells.notna().sum(axis=1).to_numpy()
-    if (values != len(names)).any():
-        row = int((values != len(names)).argmax())
-        raise DataError(
-            f"{path}: line {table.index[row][1]} has {values[row]} values for {len(names)} columns; {quoting}"
-        )
-    return table.set_axis(names, axis=1)
+        if not name or name in names[:index]:
+            problem = f"two columns are named {name!r}" if name else f"column {index + 1} has no name"
+            raise DataError(f"{path}: line 1: {problem}")
+    for line, row in rows.items():
+        if len(row) != len(names):
+            raise DataError(f"{path}: line {line} has {len(row)} values for {len(names)} columns; {quoting}")
+    index = pd.MultiIndex.from_product([[path], rows], names=["file", "line"])
+    return pd.DataFrame(list(rows.values()), index, names, dtype=str)
 
 
-def _broken_line(text: str, separator: str) -> int:
-    reader = csv.reader(StringIO(text, newline=""), delimiter=separator, skipinitialspace=True, strict=True)
-    with suppress(csv.Error):
-        for _ in reader:
-            pass
-    return reader.line_num
-
-
-def joined(tables: Mapping[str, "DataFrame"]) -> "DataFrame":
-    """The rows of all tables, with their names in the index; they must have the same columns, in whatever order."""
-    import pandas as pd  # which has read them
-
-    first = next(iter(tables.values()))
-    for table in tables.values():
-        odd = sorted(set(table.columns) ^ set(first.columns))
-        if odd:
-            raise DataError(
-                f"{table.index[0][0]}: has other columns than {first.index[0][0]} ({odd[0]!r} is in one of them)"
-            )
-    return pd.concat({name: table[first.columns] for name, table in tables.items()}, names=["name"])
-
-
-def where(cells: "DataFrame | Series[Any]", rows: Mask, column: object) -> str:
-    """The words for the place of the first of some rows."""
-    file, line = cells.index[int(rows.argmax())][-2:]
-    return f"{file}: line {line}, column {str(column)!r}"
+def refuse(column: "Series[Any]", wrong: Mask, why: str) -> None:
+    """Raise a `DataError` that names the place of the first wrong cell of a column, if there is one."""
+    if wrong.any():
+        first = int(wrong.argmax())
+        (file, line), cell = column.index[first][-2:], column.iloc[first]
+        shown = f"{cell[:40]!r} " if isinstance(cell, str) else ""
+        raise DataError(f"{file}: line {line}, column {str(column.name)!r}: {shown}{why}")
 
 
 def as_number(text: str) -> float | None:
@@ -293,48 +258,35 @@ def in_order(values: Iterable[str]) -> list[str]:
 def as_numbers(column: "Series[Any]", advice: str) -> Numbers:
     """A column of numbers, NaN where one is missing; the first cell that is not one, or is too large, is refused."""
     numbers: Numbers = column.map(as_number, na_action="ignore").to_numpy(dtype=np.float64, na_value=np.nan)
-    limit = f"numbers go up to {LARGEST:.1e} (whose square float32 can hold); correct it, or see data.missing_values"
-    for wrong, why in (
-        (np.isnan(numbers) & column.notna().to_numpy(), f"is not a number; {advice}"),
-        (np.abs(numbers) > LARGEST, f"is too large, {limit}"),
-    ):
-        if wrong.any():
-            raise DataError(f"{where(column, wrong, column.name)}: {column.iloc[int(wrong.argmax())][:40]!r} {why}")
+    refuse(column, np.isnan(numbers) & column.notna().to_numpy(), f"is not a number; {advice}")
+    limit = f"numbers go up to {LARGEST:.1e} (whose square float32 can hold)"
+    refuse(column, np.abs(numbers) > LARGEST, f"is too large, {limit}; correct it, or see data.missing_values")
     return numbers
 
 
-def named_categories(text: str, columns: Sequence[str]) -> tuple[str, tuple[str, ...]]:
+def named_categories(text: str, columns: Sequence[str]) -> tuple[str, list[str]]:
     """``"sex"``, or ``"sex=f,m"`` with all the categories there can be; none means those that are found.
 
     >>> named_categories("pain=1,2.0,3", ["age", "pain"])
-    ('pain', ('1', '2', '3'))
+    ('pain', ['1', '2', '3'])
     """
-    if text in columns:
-        return text, ()
-    name, _, values = text.rpartition("=")
-    if name not in columns:
-        raise ConfigError(unknown_column("data.categorical", name or text, columns))
-    return name, tuple(dict.fromkeys(canonical(value.strip()) for value in values.split(",")))
+    name, equals, values = text.rpartition("=")
+    if text in columns or not equals:
+        return text, []
+    return name, list(dict.fromkeys(canonical(value.strip()) for value in values.split(",")))
 
 
 def one_hot(column: "Series[Any]", values: Sequence[str]) -> Numbers:
     """Zeros and ones, one column for each category, all zeros where it is missing."""
-    import pandas as pd  # which has read the column
-
     names = column.map(canonical, na_action="ignore")
     values = values or in_order(names.dropna())
     wrong = (names.notna() & ~names.isin(values)).to_numpy()
-    if wrong.any():
-        other = names.iloc[int(wrong.argmax())][:40]
-        raise DataError(
-            f"{where(column, wrong, column.name)}: {other!r} is not one of {', '.join(values)}; see data.categorical"
-        )
-    found: Numbers = pd.get_dummies(pd.Categorical(names, values), dtype=float).to_numpy()
-    return found
+    refuse(column, wrong, f"is not one of {', '.join(values)}; see data.categorical")
+    return np.stack([names == value for value in values], axis=1).astype(np.float64)
 
 
 def encode(
-    table: "DataFrame", features: Sequence[str], categories: Mapping[str, tuple[str, ...]]
+    table: "DataFrame", features: Sequence[str], categories: Mapping[str, Sequence[str]]
 ) -> tuple[Numbers, Mask]:
     """The features in their order, NaN where a number is missing, and which columns are of numbers."""
     advice = "name the column in data.categorical, or the value in data.missing_values"
@@ -344,12 +296,6 @@ def encode(
     ]
     numeric = np.repeat([name not in categories for name in features], [block.shape[1] for block in blocks])
     return np.concatenate(blocks, axis=1), numeric
-
-
-def unknown_column(key: str, name: str, columns: Sequence[str]) -> str:
-    """The line for a column that is not there."""
-    shown = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
-    return f"{key}: there is no column {name!r}; there are: {shown}"
 
 
 def column_targets(column: "Series[Any]", kind: Kind, above: float | None = None) -> Targets:
@@ -368,16 +314,10 @@ def column_targets(column: "Series[Any]", kind: Kind, above: float | None = None
         return Targets("numbers", as_numbers(column, "or set data.kind").astype(np.float32), {"outputs": 1})
     if chosen == "binary":
         values = ["0", "1"] if set(distinct) <= {"0", "1"} else distinct
-        if len(values) != 2:
-            other = (~names.isin(values[:2])).to_numpy()
-            raise DataError(
-                f"{where(column, other, column.name)}: {column.iloc[int(other.argmax())][:40]!r} makes {len(distinct)}"
-                " different values; a binary target has two, or data.above says from which number on it is a yes"
-            )
+        two = f"makes {len(distinct)} different values; a binary target has two, or data.above says what is a yes"
+        refuse(column, (~names.isin(values[:2])).to_numpy() | (len(values) < 2), two)
         return binary_targets((names == values[1]).to_numpy(dtype=np.bool_), tuple(values))
-    if len(distinct) < 2:
-        place = where(column, np.ones(1, dtype=np.bool_), column.name)
-        raise DataError(f"{place}: every row has {distinct[0][:40]!r}; there must be at least two classes")
+    refuse(column, np.full(len(column), len(distinct) < 2), "is in every row; there must be at least two classes")
     labels = names.map({name: label for label, name in enumerate(distinct)}).to_numpy(dtype=np.int64)
     return Targets("classes", labels, {"classes": len(distinct)}, tuple(distinct))
 

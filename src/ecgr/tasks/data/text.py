@@ -15,9 +15,8 @@ from pydantic import Field
 
 from ecgr.component import Count, component
 from ecgr.errors import DataError
-from ecgr.tasks.data.dataset import Dataset, Share
+from ecgr.tasks.data.dataset import DEFAULTS, Dataset, Share
 from ecgr.tasks.data.sets import KnownFiles, compared, known_folder, own_path, read_text
-from ecgr.tasks.data.targets import DEFAULTS
 from ecgr.tasks.samples import Samples
 
 Tokens = NDArray[np.int32]
