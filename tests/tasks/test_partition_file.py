@@ -50,7 +50,7 @@ BAD = {
     "other samples": ('{"clients": [[0]], "samples": 5}', "is for 5 samples, the data set has 4"),
     "samples as text": ('{"clients": [[0]], "samples": "4"}', "is for 4 samples"),
     "samples true": ('{"clients": [[0]], "samples": true}', "is for True samples"),
-    "out of range": ('{"clients": [[0], [4]], "samples": 4}', "client 1 has '4', indices are .* from 0 to 3"),
+    "out of range": ('{"clients": [[0], [4]], "samples": 4}', "client 1 has '4', indices go from 0 to 3"),
     "negative": ('{"clients": [[0], [-1]], "samples": 4}', "client 1 has '-1'"),
     "float": ('{"clients": [[0.0]], "samples": 4}', "client 0 has '0.0'"),
     "nan": ('{"clients": [[NaN]], "samples": 4}', "client 0 has 'nan'"),

@@ -40,7 +40,7 @@ from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DATASETS, DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.partition import GroupPartitioner, Partitioner
+from ecgr.tasks.partition import Groups, Partitioner
 from ecgr.tasks.task import Task, TaskIdentity
 
 DEFAULT_CLIENTS = 10
@@ -228,7 +228,7 @@ class Experiment:
 
 def _count(settings: PartitionSettings, partitioner: Partitioner) -> PartitionSettings:
     """With a number of clients wherever neither the data's groups nor a file give one."""
-    if settings.clients is not None or settings.file is not None or isinstance(partitioner, GroupPartitioner):
+    if settings.clients is not None or settings.file is not None or isinstance(partitioner, Groups):
         return settings
     return dataclasses.replace(settings, clients=DEFAULT_CLIENTS)
 

@@ -9,7 +9,7 @@ from ecgr.errors import ConfigError
 from ecgr.streams import stream
 from ecgr.tasks.data import Dataset, hold_out, stratify
 from ecgr.tasks.partition import (
-    GroupPartitioner,
+    Groups,
     Partition,
     load_partition,
     partition_samples,
@@ -50,7 +50,7 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
     else:
         rng = stream(experiment.run.seed, "partition")
         partition = _drawn(experiment, dataset, rng)
-        if isinstance(experiment.partitioner, GroupPartitioner):
+        if isinstance(experiment.partitioner, Groups):
             minimum = settings.min_batches * experiment.federation.batch_size
             partition = partition if held is not None else _whole(experiment, partition, minimum, dataset)
         else:
@@ -70,7 +70,7 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
 def _drawn(experiment: Experiment, dataset: Dataset, rng: np.random.Generator) -> Partition:
     """As the partitioner has it; where samples are held out, by the groups and for the clients that are left."""
     partitioner, samples, clients = experiment.partitioner, dataset.train, experiment.partition.clients
-    if dataset.held is None or not isinstance(partitioner, GroupPartitioner):
+    if dataset.held is None or not isinstance(partitioner, Groups):
         most = None if dataset.held is None or clients is None else min(clients, len(samples))
         return partition_samples(partitioner, samples, clients if most is None else most, rng)
     file = getattr(partitioner, "groups", None)
@@ -100,7 +100,7 @@ def natural_note(experiment: Experiment, dataset: Dataset) -> str | None:
     Groups that are all on one side of the split (the tiles of a picture) are no clients.
     """
     groups, tested = dataset.train.groups, dataset.test.groups
-    if groups is None or tested is None or isinstance(experiment.partitioner, GroupPartitioner):
+    if groups is None or tested is None or isinstance(experiment.partitioner, Groups):
         return None
     natural = set(groups.tolist())
     if experiment.partition.file is not None or not natural & set(tested.tolist()):

@@ -27,7 +27,6 @@ class Loss(Protocol):
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of a batch."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,20 +64,17 @@ def shaped(outputs: Tensor, targets: Tensor) -> Tensor:
     return outputs.reshape(targets.shape) if outputs.numel() == targets.numel() else outputs
 
 
-def first(wrong: Any) -> tuple[int, ...]:
-    """The index of the first True of a boolean array."""
-    return tuple(int(i) for i in np.argwhere(wrong)[0])
-
-
-def at(index: tuple[int, ...]) -> str:
-    """``targets[3]`` or ``targets[3, 1]``."""
-    return f"targets[{', '.join(map(str, index))}]"
+def first_wrong(targets: Any, wrong: Any) -> str | None:
+    """``targets[3, 1] is 7``: the first target that is wrong, if one is."""
+    if not wrong.any():
+        return None
+    place = tuple(int(i) for i in np.argwhere(wrong)[0])
+    return f"targets[{', '.join(map(str, place))}] is {targets[place]}"
 
 
 def same_shape_problem(targets: Any, outputs: tuple[int, ...]) -> str | None:
     """Why a loss that compares number by number cannot: other numbers of outputs and targets a sample."""
-    given = int(np.prod(targets.shape[1:]))
-    wanted = int(np.prod(outputs))
+    given, wanted = int(np.prod(targets.shape[1:])), int(np.prod(outputs))
     if given == wanted:
         return None
     return f"{given} targets a sample, {wanted} outputs of the model; the numbers must be equal"
@@ -93,11 +89,8 @@ class BCE:
         return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
 
     def problem(self, targets: Any, outputs: tuple[int, ...]) -> str | None:
-        wrong = (targets < 0) | (targets > 1)
-        if wrong.any():
-            place = first(wrong)
-            return f"{at(place)} is {targets[place]}; bce takes 0 and 1"
-        return same_shape_problem(targets, outputs)
+        wrong = first_wrong(targets, (targets < 0) | (targets > 1))
+        return f"{wrong}; bce takes 0 and 1" if wrong else same_shape_problem(targets, outputs)
 
 
 @component
@@ -128,14 +121,9 @@ class CrossEntropy:
         if targets.dtype.kind not in "biu":
             return f"targets are {targets.dtype}; cross_entropy takes classes: whole numbers from 0"
         if len(outputs) != targets.ndim or outputs[1:] != targets.shape[1:]:
-            return f"targets of shape {('N', *targets.shape[1:])} do not match outputs {('N', *outputs)}".replace(
-                "'N'", "N"
-            )
-        wrong = (targets < 0) | (targets >= outputs[0])
-        if wrong.any():
-            place = first(wrong)
-            return f"{at(place)} is {targets[place]}; with {outputs[0]} outputs classes go from 0 to {outputs[0] - 1}"
-        return None
+            return f"targets of shape {targets.shape[1:]} a sample do not match outputs {outputs}"
+        wrong = first_wrong(targets, (targets < 0) | (targets >= outputs[0]))
+        return f"{wrong}; with {outputs[0]} outputs classes go from 0 to {outputs[0] - 1}" if wrong else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -234,7 +222,7 @@ class FedLC(Variant):
 
 
 @component
-class FedNTD:
+class FedNTD(Variant):
     """Cross entropy, and beta times the distance to the global model's opinion of the classes that are not true.
 
     "Preservation of the Global Knowledge by Not-True Distillation in Federated Learning" (Lee et al., 2022).
@@ -254,10 +242,6 @@ class FedNTD:
         """The global model's outputs are asked for unless they do not count."""
         return self.beta > 0
 
-    @property
-    def evaluation(self) -> CrossEntropy:
-        return CrossEntropy()
-
     def __call__(self, outputs: Tensor, targets: Tensor, teacher: Tensor | None = None) -> Tensor:
         hard = CrossEntropy()(outputs, targets)
         if not self.needs_teacher or teacher is None:
@@ -268,9 +252,6 @@ class FedNTD:
         )
         distance = (other.exp() * (other - local)).masked_fill(true, 0.0).sum() / targets.numel()
         return hard + self.beta * self.tau**2 * distance
-
-    def problem(self, targets: Any, outputs: tuple[int, ...]) -> str | None:
-        return CrossEntropy().problem(targets, outputs)
 
 
 FLAT = 0.5
@@ -284,11 +265,9 @@ def flatness_note(loss: Any, class_counts: Any) -> str | None:
         loss: an entry of ``LOSSES``; without ``for_client`` there is nothing to say.
         class_counts: samples by client and class.
     """
-    if getattr(loss, "for_client", None) is None:
-        return None
     counts = np.asarray(class_counts)
     single = (counts > 0).sum(axis=1) == 1
-    if not single.any():
+    if getattr(loss, "for_client", None) is None or not single.any():
         return None
     first = torch.as_tensor(counts[int(single.argmax())])
     target = first.argmax().reshape(1)
@@ -309,12 +288,11 @@ def softmax_note(loss: Any, outputs: Tensor) -> str | None:
     True
     """
     own = getattr(loss, "function", evaluation_of(loss))
-    kinds = (CrossEntropy, torch.nn.CrossEntropyLoss)
-    if not (isinstance(own, kinds) or own is torch.nn.functional.cross_entropy):
+    if not (isinstance(own, CrossEntropy | torch.nn.CrossEntropyLoss) or own is torch.nn.functional.cross_entropy):
         return None
-    if outputs.ndim < 2 or outputs.shape[1] < 2 or not bool((outputs >= 0).all()):
+    if outputs.ndim < 2 or outputs.shape[1] < 2 or bool((outputs < 0).any()):
         return None
-    if not bool(((outputs.sum(dim=1) - 1).abs() < 1e-4).all()):
+    if bool(((outputs.sum(dim=1) - 1).abs() >= 1e-4).any()):
         return None
     return (
         "the model's outputs are probabilities (each sample's sum to 1), and cross_entropy expects logits;"

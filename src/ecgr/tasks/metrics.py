@@ -4,6 +4,7 @@ A shard gives a *part* (counts, sums, or the scores themselves), and the *value*
 order. Outputs are what the model gives: class scores (N, C), or a logit or number for each target, in its shape.
 """
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, cast
@@ -26,25 +27,20 @@ class Metric(Protocol):
     @property
     def name(self) -> str:
         """How it is called in configs and records."""
-        ...
 
     @property
     def unit(self) -> str:
         """``share`` where it is shown in percent points, otherwise nothing."""
-        ...
 
     @property
     def larger_is_better(self) -> bool:
         """Its direction."""
-        ...
 
     def part(self, outputs: Array, targets: Array) -> Any:
         """What a shard of the test samples contributes."""
-        ...
 
     def value(self, parts: Sequence[Any]) -> float:
         """The metric over all shards; NaN where it is not defined."""
-        ...
 
 
 def bounds_of(metric: Metric) -> tuple[float, float]:
@@ -82,25 +78,44 @@ def like(outputs: Array, targets: Array) -> Array:
     return outputs.reshape(targets.shape)
 
 
+def single(outputs: Array, targets: Array) -> bool:
+    """Whether each sample has one class, or one yes or no."""
+    return are_class_scores(outputs, targets) or targets.size == len(targets)
+
+
 def _counts(outputs: Array, targets: Array) -> NDArray[np.int64]:
     """(3, C): right, predicted and true samples of each class; of several yes-or-no labels, those with a yes."""
     predicted, truth = predictions(outputs, targets), targets.astype(np.int64)
-    if are_class_scores(outputs, targets) or truth.size == len(truth):
+    if single(outputs, targets):
         classes = outputs.shape[1] if are_class_scores(outputs, targets) else 2
         found = [np.bincount(a.ravel(), minlength=classes) for a in (truth[predicted == truth], predicted, truth)]
         return np.stack(found)
-    rows = len(truth)
-    return np.stack([a.reshape(rows, -1).sum(axis=0) for a in (predicted & truth, predicted, truth)])
+    return np.stack([a.reshape(len(truth), -1).sum(axis=0) for a in (predicted & truth, predicted, truth)])
 
 
-class _Defaults:
+def joined(parts: Sequence[tuple[Array, Array]]) -> tuple[Array, Array]:
+    """The samples of all shards, where a part is two arrays of them."""
+    first, second = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+    return first, second
+
+
+def mean_of(parts: Sequence[Array]) -> float:
+    """The mean, where a part is a sum and its count; NaN of nothing."""
+    total, count = np.sum(parts, axis=0)
+    return float(total) / float(count) if count else float("nan")
+
+
+class _Share:
+    """What most metrics have in common: from 0 to 1, larger is better."""
+
     __slots__ = ()
     unit: ClassVar[str] = ""
+    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     larger_is_better: ClassVar[bool] = True
 
 
 @component
-class Accuracy(_Defaults):
+class Accuracy(_Share):
     """The share of samples that are predicted rightly; of several labels, all of them."""
 
     name: ClassVar[str] = "accuracy"
@@ -108,18 +123,17 @@ class Accuracy(_Defaults):
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
         """(2, C): right and all samples by true class; of several labels, in one column."""
-        if are_class_scores(outputs, targets) or targets.size == len(targets):
+        if single(outputs, targets):
             return _counts(outputs, targets)[[0, 2]]
         right = (predictions(outputs, targets) == targets).reshape(len(targets), -1).all(axis=1)
         return np.array([[right.sum()], [len(targets)]])
 
     def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
-        right, count = np.sum(parts, axis=0).sum(axis=1)
-        return _ratio(float(right), float(count))
+        return mean_of([np.sum(part, axis=1) for part in parts])
 
 
 @component
-class BalancedAccuracy(_Defaults):
+class BalancedAccuracy(_Share):
     """The mean, over the classes that occur, of the share of a class's samples that are predicted rightly."""
 
     name: ClassVar[str] = "balanced_accuracy"
@@ -127,7 +141,7 @@ class BalancedAccuracy(_Defaults):
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
         """(2, C): right and all samples by true class; of several labels, yes and no of each are classes."""
-        if are_class_scores(outputs, targets) or targets.size == len(targets):
+        if single(outputs, targets):
             return _counts(outputs, targets)[[0, 2]]
         rows = len(targets)
         predicted, truth = predictions(outputs, targets).reshape(rows, -1), targets.reshape(rows, -1)
@@ -141,13 +155,10 @@ class BalancedAccuracy(_Defaults):
 
 
 @component
-class MacroF1(_Defaults):
+class MacroF1(_Share):
     """The mean of the classes' F1, over the classes that occur or are predicted."""
 
     name: ClassVar[str] = "macro_f1"
-    unit: ClassVar[str] = ""
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    larger_is_better: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
         """(3, C): right, predicted and true samples by class."""
@@ -160,13 +171,10 @@ class MacroF1(_Defaults):
 
 
 @component
-class AUC(_Defaults):
+class AUC(_Share):
     """Area under the ROC curve; of several classes (each against the rest) or labels the mean of those that occur."""
 
     name: ClassVar[str] = "auc"
-    unit: ClassVar[str] = ""
-    bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
-    larger_is_better: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
         """Scores (N, L) and yes or no (N, L) of each sample."""
@@ -179,28 +187,25 @@ class AUC(_Defaults):
         return softmax(scores), truth[:, None] == np.arange(scores.shape[1])
 
     def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
-        scores, truth = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        scores, truth = joined(parts)
         found = [_area(s, t) for s, t in zip(scores.T, truth.T, strict=True) if 0 < t.sum() < len(t)]
         return float(np.mean(found)) if found else float("nan")
 
 
 @component
-class R2(_Defaults):
+class R2(_Share):
     """The share of the targets' variance that is explained; the mean over several outputs."""
 
     name: ClassVar[str] = "r2"
-    unit: ClassVar[str] = ""
     bounds: ClassVar[tuple[float, float]] = (-np.inf, 1.0)
-    larger_is_better: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
         """Outputs and targets of each sample."""
-        rows = len(targets)
-        pair = (like(outputs, targets), targets)
-        return pair[0].reshape(rows, -1).astype(np.float64), pair[1].reshape(rows, -1).astype(np.float64)
+        rows = targets.reshape(len(targets), -1).astype(np.float64)
+        return outputs.reshape(rows.shape).astype(np.float64), rows
 
     def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
-        outputs, targets = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        outputs, targets = joined(parts)
         spread = ((targets - targets.mean(axis=0)) ** 2).sum(axis=0)
         if not (spread > 0).all():
             return float("nan")
@@ -208,11 +213,10 @@ class R2(_Defaults):
 
 
 @component
-class MAE(_Defaults):
+class MAE(_Share):
     """Mean absolute error."""
 
     name: ClassVar[str] = "mae"
-    unit: ClassVar[str] = ""
     bounds: ClassVar[tuple[float, float]] = (0.0, np.inf)
     larger_is_better: ClassVar[bool] = False
 
@@ -222,16 +226,14 @@ class MAE(_Defaults):
         return np.array([errors.sum(), errors.size])
 
     def value(self, parts: Sequence[NDArray[np.float64]]) -> float:
-        total, count = np.sum(parts, axis=0)
-        return _ratio(float(total), float(count))
+        return mean_of(parts)
 
 
 @component
-class Perplexity(_Defaults):
+class Perplexity(_Share):
     """The exponential of the mean cross entropy of class scores: among how many classes a model is as good as torn."""
 
     name: ClassVar[str] = "perplexity"
-    unit: ClassVar[str] = ""
     bounds: ClassVar[tuple[float, float]] = (1.0, np.inf)
     larger_is_better: ClassVar[bool] = False
 
@@ -244,9 +246,8 @@ class Perplexity(_Defaults):
         return np.array([losses.sum(), len(truth)])
 
     def value(self, parts: Sequence[NDArray[np.float64]]) -> float:
-        total, count = np.sum(parts, axis=0)
         with np.errstate(over="ignore"):
-            return float(np.exp(_ratio(float(total), float(count))))
+            return float(np.exp(mean_of(parts)))
 
 
 def softmax(scores: Array) -> Array:
@@ -270,10 +271,6 @@ def _area(scores: Array, truth: Array) -> float:
     return float((ranks[truth].sum() - yes * (yes + 1) / 2) / (yes * no))
 
 
-def _ratio(total: float, count: float) -> float:
-    return total / count if count else float("nan")
-
-
 METRICS: Table[Metric] = Table(
     "metric",
     "metrics",
@@ -281,44 +278,11 @@ METRICS: Table[Metric] = Table(
 )
 
 
-SCORE_FUNCTIONS = frozenset(
-    {
-        "average_precision_score",
-        "brier_score_loss",
-        "d2_brier_score",
-        "d2_log_loss_score",
-        "hinge_loss",
-        "label_ranking_average_precision_score",
-        "label_ranking_loss",
-        "log_loss",
-        "ndcg_score",
-        "roc_auc_score",
-        "top_k_accuracy_score",
-    }
+OF_SCORES = re.compile(
+    "average_precision_|brier_|d2_|explained_variance_|hinge_|label_ranking_|log_loss|max_error|median_absolute_|ndcg_"
+    "|r2_|roc_auc_|root_mean_squared_|top_k_|mean_(absolute|gamma|pinball|poisson|squared|tweedie)_"
 )
-"""scikit-learn's functions of classification that judge scores, not predicted classes."""
-REGRESSION_FUNCTIONS = frozenset(
-    {
-        "d2_absolute_error_score",
-        "d2_pinball_score",
-        "d2_tweedie_score",
-        "explained_variance_score",
-        "max_error",
-        "mean_absolute_error",
-        "mean_absolute_percentage_error",
-        "mean_gamma_deviance",
-        "mean_pinball_loss",
-        "mean_poisson_deviance",
-        "mean_squared_error",
-        "mean_squared_log_error",
-        "mean_tweedie_deviance",
-        "median_absolute_error",
-        "r2_score",
-        "root_mean_squared_error",
-        "root_mean_squared_log_error",
-    }
-)
-"""scikit-learn's functions of regression."""
+"""scikit-learn's functions of classification that judge scores, not predicted classes, and those of regression."""
 SMALLER_IS_BETTER = ("_error", "_loss", "_deviance")
 """How scikit-learn ends the names of what is to be small."""
 
@@ -347,8 +311,7 @@ class CallableMetric:
         return targets, like(outputs, targets)
 
     def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
-        targets, given = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return float(self.function(targets, given))
+        return float(self.function(*joined(parts)))
 
 
 def as_metric(given: Any) -> Metric:
@@ -368,5 +331,5 @@ def as_metric(given: Any) -> Metric:
     if not callable(given):
         raise ConfigError(f"metrics: {type(given).__name__} cannot be called; give a metric, its name or a function")
     name = str(getattr(given, "__name__", type(given).__name__))
-    scores = name in SCORE_FUNCTIONS | REGRESSION_FUNCTIONS
-    return CallableMetric(given, name, larger_is_better=not name.endswith(SMALLER_IS_BETTER), scores=scores)
+    larger_is_better = not name.endswith(SMALLER_IS_BETTER)
+    return CallableMetric(given, name, larger_is_better=larger_is_better, scores=OF_SCORES.match(name) is not None)

@@ -185,12 +185,5 @@ def transformer(
 MODELS: Table[Module] = Table(
     "model",
     "models",
-    {
-        "lenet": lenet,
-        "cnn": cnn,
-        "resnet18": resnet18,
-        "logistic": logistic,
-        "mlp": mlp,
-        "transformer": transformer,
-    },
+    {"lenet": lenet, "cnn": cnn, "resnet18": resnet18, "logistic": logistic, "mlp": mlp, "transformer": transformer},
 )

@@ -6,10 +6,10 @@ left out.
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -62,20 +62,6 @@ class Partitioner(Protocol):
 
     def __call__(self, labels: Labels, clients: int, rng: np.random.Generator) -> Partition:
         """Partition the samples."""
-        ...
-
-
-@runtime_checkable
-class GroupPartitioner(Protocol):
-    """A partitioner that goes by what each sample was taken from: its clients are natural, never topped up."""
-
-    def names(self, samples: Samples) -> GroupNames:
-        """The group of each sample."""
-        ...
-
-    def by_groups(self, groups: GroupNames, clients: int, rng: np.random.Generator) -> Partition:
-        """Partition the samples by their groups."""
-        ...
 
 
 def partition_samples(
@@ -85,7 +71,7 @@ def partition_samples(
 
     ``clients = None`` means all there are: one for each group.
     """
-    if isinstance(partitioner, GroupPartitioner):
+    if isinstance(partitioner, Groups):
         names = partitioner.names(samples)
         return partitioner.by_groups(names, clients or len(np.unique(names)), rng)
     if clients is None:
@@ -285,10 +271,8 @@ def save_partition(path: Path, partition: Partition, samples: int | None = None)
     """
     used = sum(partition.sizes())
     samples = used if samples is None else samples
-    if max((int(indices[-1]) for indices in partition if len(indices)), default=-1) >= samples:
-        raise ConfigError(
-            f"partition: leaves samples out ({used:,} are used); save_partition needs to know how many there are"
-        )
+    if any(indices[-1] >= samples for indices in partition if len(indices)):
+        raise ConfigError(f"partition: leaves samples out ({used:,} are used); save_partition needs how many there are")
     content = {"clients": [indices.tolist() for indices in partition], "samples": samples}
     write_atomically(path, json.dumps(content).encode() + b"\n")
 
@@ -299,12 +283,8 @@ def load_partition(path: Path, samples: int) -> Partition:
     def wrong(what: str) -> ConfigError:
         return ConfigError(f"partition.file: {path} {what}")
 
-    content = _json("partition.file", path)
-    if (
-        not isinstance(content, dict)
-        or set(content) != {"clients", "samples"}
-        or not isinstance(content["clients"], list)
-    ):
+    content = _parsed("partition.file", path, json.loads)
+    if not isinstance(content, dict) or set(content) != {"clients", "samples"} or type(content["clients"]) is not list:
         raise wrong('must hold {"clients": [[…], …], "samples": N} and nothing else')
     if type(content["samples"]) is not int or content["samples"] != samples:
         raise wrong(f"is for {str(content['samples'])[:40]} samples, the data set has {samples:,}")
@@ -314,9 +294,7 @@ def load_partition(path: Path, samples: int) -> Partition:
             raise wrong(f"client {client} is not a list")
         for index in indices:
             if type(index) is not int or not 0 <= index < samples:
-                raise wrong(
-                    f"client {client} has {str(index)[:40]!r}, indices are whole numbers from 0 to {samples - 1}"
-                )
+                raise wrong(f"client {client} has {str(index)[:40]!r}, indices go from 0 to {samples - 1}")
             if index in owner:
                 raise wrong(f"client {client} has sample {index}, which client {owner[index]} has too")
             owner[index] = client
@@ -329,16 +307,12 @@ def read_group_names(file: str, samples: int) -> GroupNames:
     """The group of each training sample, in order: a JSON list, or the column ``group`` of a CSV file."""
     key, path = "partition.groups", Path(file).expanduser()
     if path.suffix.lower() == ".json":
-        names = _json(key, path)
+        names = _parsed(key, path, json.loads)
         if not isinstance(names, list):
             raise ConfigError(f"{key}: {path} must hold a list of group names")
         places = [f"at index {index}" for index in range(len(names))]
     else:
-        text = _text(key, path)
-        try:
-            table = parse_table(path, text)
-        except DataError as error:
-            raise ConfigError(f"{key}: {error}") from None
+        table = _parsed(key, path, lambda text: parse_table(path, text))
         if "group" not in table.columns:
             raise ConfigError(f"{key}: {path} has no column 'group'")
         names, places = table["group"].tolist(), [f"in line {line}" for _, line in table.index]
@@ -350,29 +324,17 @@ def read_group_names(file: str, samples: int) -> GroupNames:
     return np.array([str(name) for name in names])
 
 
-def _json(key: str, path: Path) -> object:
-    text = _text(key, path)
+def _parsed(key: str, path: Path, parse: Callable[[str], Any]) -> Any:
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise ConfigError(f"{key}: {path} is not JSON ({str(error)[:80]})") from None
-
-
-def _text(key: str, path: Path) -> str:
-    try:
-        return read_text(path)[0]
+        return parse(read_text(path)[0])
     except DataError as error:
         raise ConfigError(f"{key}: {error}") from None
+    except (ValueError, RecursionError) as error:
+        raise ConfigError(f"{key}: {path} is not JSON ({str(error)[:80]})") from None
 
 
 PARTITIONERS: Table[Partitioner] = Table(
     "partitioner",
     "partitioners",
-    {
-        "iid": IID,
-        "dirichlet": Dirichlet,
-        "shards": Shards,
-        "quantity": Quantity,
-        "groups": Groups,
-    },
+    {"iid": IID, "dirichlet": Dirichlet, "shards": Shards, "quantity": Quantity, "groups": Groups},
 )

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ecgr.component import component
 from ecgr.errors import DataError, IntegrityError
-from ecgr.tasks.data.dataset import Dataset, Images, Labels, image_dataset
+from ecgr.tasks.data.dataset import Channels, Dataset, Images, Labels, image_dataset
 from ecgr.tasks.data.sets import KnownFiles, check_length, compared, known_folder
 from ecgr.tasks.samples import Samples
 
@@ -52,9 +52,7 @@ class Cifar100:
         return _load(KnownFiles("cifar100", self.root), 100, "fine_", HALF, HALF, self.image_size)
 
 
-def _load(
-    files: KnownFiles, classes: int, kind: str, mean: tuple[float, ...], std: tuple[float, ...], size: int
-) -> Dataset:
+def _load(files: KnownFiles, classes: int, kind: str, mean: Channels, std: Channels, size: int) -> Dataset:
     *batches, last = files.official.content
 
     def split(names: list[str]) -> Samples:
@@ -70,7 +68,9 @@ def _load(
     if len(known) != classes or len(set(known)) != classes:
         raise DataError(f"{path}: {len(set(known))} different class names, {classes} were expected")
     notes = () if size == 32 else (f"images averaged down from 32x32 to {size}x{size}",)
-    return compared(files.name, image_dataset(train, test, known, mean, std, files.sha256, notes), files.altered)
+    return compared(
+        files.name, image_dataset(train, test, known, mean, std, files=files.sha256, notes=notes), files.altered
+    )
 
 
 def _batch(files: KnownFiles, name: str, key: str, classes: int) -> tuple[Images, Labels]:

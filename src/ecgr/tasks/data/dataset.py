@@ -23,6 +23,7 @@ SplitSeed = Annotated[int, Field(ge=0)]
 
 Images = NDArray[np.uint8]
 Labels = NDArray[np.int64]
+Channels = tuple[float, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,8 +66,8 @@ class Dataset:
     loss: str | Loss = "cross_entropy"
     metrics: tuple[str | Metric, ...] = ("accuracy",)
     classes: tuple[str, ...] = ()
-    mean: tuple[float, ...] = ()
-    std: tuple[float, ...] = ()
+    mean: Channels = ()
+    std: Channels = ()
     files: Mapping[str, str] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     status: str = "whole"
@@ -75,8 +76,10 @@ class Dataset:
     def __post_init__(self) -> None:
         for name, samples in (("train", self.train), ("test", self.test)):
             check_samples(name, samples)
-            if self.mean:
-                check_images(name, samples, channels=len(self.mean))
+            images, channels = samples.inputs, len(self.mean)
+            if channels and (images.ndim != 4 or images.dtype != np.uint8 or images.shape[1] != channels):
+                expected = f"uint8 (N, {channels}, height, width)"
+                raise DataError(f"{name}: images must be {expected}, got {images.dtype} {images.shape}")
             if self.classes:
                 check_labels(name, samples.targets, len(self.classes))
 
@@ -92,17 +95,11 @@ class Dataset:
 
 
 def image_dataset(
-    train: Samples,
-    test: Samples,
-    classes: tuple[str, ...],
-    mean: tuple[float, ...],
-    std: tuple[float, ...],
-    files: Mapping[str, str] | None = None,
-    notes: tuple[str, ...] = (),
+    train: Samples, test: Samples, classes: tuple[str, ...], mean: Channels, std: Channels, **described: Any
 ) -> Dataset:
     """A data set of images in classes."""
     shape = {"channels": len(mean), "classes": len(classes)}
-    return Dataset(train, test, shape, classes=classes, mean=mean, std=std, files=files or {}, notes=notes)
+    return Dataset(train, test, shape, classes=classes, mean=mean, std=std, **described)
 
 
 Kind = Literal["auto", "binary", "classes", "numbers"]
@@ -166,18 +163,6 @@ class DatasetSource(Protocol):
 
     def load(self) -> Dataset:
         """Read and check the data set."""
-        ...
-
-
-def check_images(where: str, samples: Samples, *, channels: int) -> None:
-    """Raise a `DataError` unless the inputs are images of so many channels with a label each."""
-    images, labels = samples.inputs, samples.targets
-    if images.ndim != 4 or images.dtype != np.uint8 or images.shape[1] != channels:
-        raise DataError(
-            f"{where}: images must be uint8 (N, {channels}, height, width), got {images.dtype} {images.shape}"
-        )
-    if labels.shape != images.shape[:1] or labels.dtype != np.int64:
-        raise DataError(f"{where}: {len(images)} images need as many int64 labels, got {labels.dtype} {labels.shape}")
 
 
 def check_labels(where: str | PathLike[str], labels: NDArray[np.integer], classes: int) -> None:
@@ -232,22 +217,20 @@ def stratify(
             raise ConfigError(f"data.{key}: {value} is not in (0, 1]")
     if fraction == of_test == 1:
         return dataset
-
-    def share(samples: Samples, fraction: float) -> Samples:
-        if fraction == 1:
-            return samples
-        chosen, labels = [], strata(samples.targets)
-        for label in np.unique(labels):
-            members = np.flatnonzero(labels == label)
-            chosen.append(rng.permutation(members)[: max(1, round(len(members) * fraction))])
-        return samples.take(np.sort(np.concatenate(chosen)))
-
-    train, test = share(dataset.train, fraction), share(dataset.test, of_test)
-    shares = f"fraction {fraction}" if test_fraction is None else f"fraction {fraction}, test fraction {of_test}"
-    note = (
-        f"{shares}: {len(train)} of {len(dataset.train)} training and {len(test)} of {len(dataset.test)} test samples"
+    train, test = (
+        samples if share == 1 else samples.take(np.sort(drawn(samples.targets, share, rng, least=1)))
+        for samples, share in ((dataset.train, fraction), (dataset.test, of_test))
     )
-    return replace(dataset, train=train, test=test, notes=(*dataset.notes, note))
+    shares = f"fraction {fraction}" if test_fraction is None else f"fraction {fraction}, test fraction {of_test}"
+    counts = f"{len(train)} of {len(dataset.train)} training and {len(test)} of {len(dataset.test)} test samples"
+    return replace(dataset, train=train, test=test, notes=(*dataset.notes, f"{shares}: {counts}"))
+
+
+def drawn(targets: NDArray[np.generic], share: float, rng: np.random.Generator, least: int = 0) -> Labels:
+    """The indices of a share of the samples, drawn class by class, at least so many of each."""
+    labels = strata(targets)
+    members = (rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels))
+    return np.concatenate([each[: max(least, round(len(each) * share))] for each in members])
 
 
 def hold_out(dataset: Dataset, share: float, rng: np.random.Generator) -> Dataset:
@@ -259,13 +242,10 @@ def hold_out(dataset: Dataset, share: float, rng: np.random.Generator) -> Datase
     >>> len(held.train), sorted(held.test.targets.tolist())
     (16, [0, 0, 1, 1])
     """
-    labels = strata(dataset.train.targets)
-    held = np.zeros(len(labels), dtype=bool)
-    for label in np.unique(labels):
-        members = np.flatnonzero(labels == label)
-        held[rng.permutation(members)[: round(len(members) * share)]] = True
+    held = np.zeros(len(dataset.train), dtype=bool)
+    held[drawn(dataset.train.targets, share, rng)] = True
     if not held.any() or held.all():
-        raise ConfigError(f"data.validation: {share} of {len(labels)} training samples leaves nothing on one side")
+        raise ConfigError(f"data.validation: {share} of {len(held)} training samples leaves nothing on one side")
     note = f"validation {share}: scored on {held.sum()} training samples held out, not on the test samples"
     train, test = (dataset.train.take(np.flatnonzero(mask)) for mask in (~held, held))
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note), held=held)

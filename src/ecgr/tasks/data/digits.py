@@ -5,13 +5,13 @@ They are scikit-learn's (from the UCI repository, CC BY 4.0), kept beside this f
 
 from importlib.resources import files
 from itertools import product
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import component
-from ecgr.tasks.data.dataset import Dataset, Labels, image_dataset
+from ecgr.tasks.data.dataset import Dataset, image_dataset
 from ecgr.tasks.samples import Samples
 
 TEST_EVERY = 5  # every fifth image is a test image: 1,438 to train on, 359 to test on
@@ -30,31 +30,16 @@ class Digits:
     def load(self) -> Dataset:
         with (files("ecgr.tasks.data") / "digits.npz").open("rb") as file, np.load(file) as arrays:
             small, labels = arrays["images"].astype(np.float64), arrays["labels"].astype(np.int64)
+        if self.table:  # from -1 (white) to 1 (black)
+            inputs: NDArray[Any] = (small.reshape(len(small), -1) / 8 - 1).astype(np.float32)
+        else:
+            inputs = np.rint(enlarge(small, side=28) * (255 / 16)).clip(0, 255).astype(np.uint8)[:, None]
         test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
-        return self._table(small, labels, test) if self.table else self._images(small, labels, test)
-
-    def _images(self, small: NDArray[np.float64], labels: Labels, test: NDArray[np.bool_]) -> Dataset:
-        """Enlarged bilinearly."""
-        images = np.rint(enlarge(small, side=28) * (255 / 16)).clip(0, 255).astype(np.uint8)[:, None]
-        return image_dataset(
-            train=Samples(images[~test], labels[~test]),
-            test=Samples(images[test], labels[test]),
-            classes=CLASSES,
-            mean=(0.3058,),
-            std=(0.3251,),
-            files=FILES,
-        )
-
-    def _table(self, small: NDArray[np.float64], labels: Labels, test: NDArray[np.bool_]) -> Dataset:
-        """From -1 (white) to 1 (black)."""
-        numbers = (small.reshape(len(small), -1) / 8 - 1).astype(np.float32)
-        return Dataset(
-            train=Samples(numbers[~test], labels[~test]),
-            test=Samples(numbers[test], labels[test]),
-            shape={"features": numbers.shape[1], "classes": len(CLASSES)},
-            classes=CLASSES,
-            files=FILES,
-        )
+        train, held_out = (Samples(inputs[rows], labels[rows]) for rows in (~test, test))
+        if self.table:
+            shape = {"features": inputs.shape[1], "classes": len(CLASSES)}
+            return Dataset(train, held_out, shape, classes=CLASSES, files=FILES)
+        return image_dataset(train, held_out, CLASSES, mean=(0.3058,), std=(0.3251,), files=FILES)
 
 
 def enlarge(images: NDArray[np.float64], side: int) -> NDArray[np.float64]:

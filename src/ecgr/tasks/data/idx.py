@@ -57,7 +57,7 @@ def _load(name: str, root: str | None, classes: tuple[str, ...], mean: float, st
         return Samples(images[:, None], labels.astype(np.int64))
 
     train, test = split("train", files.official.train), split("t10k", files.official.test)
-    dataset = image_dataset(train, test, classes, (mean,), (std,), files.sha256)
+    dataset = image_dataset(train, test, classes, (mean,), (std,), files=files.sha256)
     return compared(name, dataset, files.altered)
 
 

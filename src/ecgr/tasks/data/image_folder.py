@@ -65,7 +65,8 @@ class ImageFolder:
         if groups is not None and (file := self.groups_file()) is not None:
             files["groups.csv"] = sha256(file.read_bytes()).hexdigest()
         halves = half(train, 0), half(test, len(_flat(train)))
-        return image_dataset(*halves, tuple(train), IMAGENET_MEAN, IMAGENET_STD, files, self.notes(len(pictures)))
+        notes = self.notes(len(pictures))
+        return image_dataset(*halves, tuple(train), IMAGENET_MEAN, IMAGENET_STD, files=files, notes=notes)
 
     def check(self) -> tuple[str, tuple[str, ...], dict[str, int]]:
         """Decode every picture to find the damaged ones; keep none."""
