@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from ecgr.cli.options import chosen_engine
+from ecgr.cli.options import work_of
 from ecgr.errors import ConfigError
 from ecgr.simulation.engines.ray import Cluster
 from support.commands import ecgr_process
@@ -13,10 +13,10 @@ SMALL = ["--set", "federation.rounds=1", "--set", "partition.clients=3", "--set"
 
 
 def test_the_options_make_a_cluster() -> None:
-    assert chosen_engine("ray", "head:6379", 2.0, 0.25) == Cluster("head:6379", cpus=2.0, gpus=0.25)
-    assert chosen_engine("ray", None, None, None) == Cluster()
-    assert chosen_engine("pool", None, None, None) == "pool"
-    assert chosen_engine(None, None, None, None) is None
+    assert work_of("1", "ray", "head:6379", 2.0, 0.25)["engine"] == Cluster("head:6379", cpus=2.0, gpus=0.25)
+    assert work_of(engine="ray")["engine"] == Cluster()
+    assert work_of(engine="pool")["engine"] == "pool"
+    assert work_of() == {"workers": "auto", "engine": None, "device": "cpu"}
 
 
 @pytest.mark.parametrize("engine", [None, "pool", "serial"])
@@ -32,7 +32,7 @@ def test_options_of_a_cluster_are_refused_without_one(
     engine: str | None, given: tuple[str | None, float | None, float | None], option: str
 ) -> None:
     with pytest.raises(ConfigError, match=f"{option}: only for a Ray cluster; add --engine ray"):
-        chosen_engine(engine, *given)
+        work_of("1", engine, *given)
 
 
 @pytest.mark.parametrize(("cpus", "gpus"), [(0.0, 0.0), (-1.0, 0.0), (float("nan"), 0.0), (1.0, -0.5), (1.0, 1.5)])

@@ -11,7 +11,7 @@ import typer
 
 from ecgr.cli import options
 from ecgr.cli.console import complain, out, say, sweep_progress
-from ecgr.cli.options import OpenPage, Workers, chosen_engine, overrides, parse_value
+from ecgr.cli.options import OpenPage, Workers, gathered, overrides, parse_value, work_of
 from ecgr.cli.running import list_plans
 from ecgr.config.methods import split_methods
 from ecgr.config.user_code import task_or_name
@@ -35,6 +35,7 @@ from a file that makes a task:   ecgr compare my_task.py:task --methods fedavg,f
 your own training loop:          with ecgr.Recorder(model, optimizer) as steps: …"""
 
 
+@gathered(work=work_of)
 def compare_command(
     experiment: options.ExperimentName = "quickstart",
     methods: Annotated[
@@ -57,12 +58,8 @@ def compare_command(
     ] = None,
     settings: options.Set = None,
     out_dir: options.Out = None,
-    workers: options.Workers = "auto",
-    engine: options.EngineName = None,
-    ray_address: options.RayAddress = None,
-    cpus_per_worker: options.CpusPerWorker = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    device: options.Device = "cpu",
+    *,
+    work: options.Work,
     as_json: options.Json = False,
     open_it: options.OpenPage = False,
     dry_run: options.DryRun = False,
@@ -82,7 +79,6 @@ def compare_command(
         "tune": grid_of(tune or []),
         "out": out_dir,
     }
-    chosen = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     source = task_or_name(experiment)
     if dry_run:
         if is_finished(source):
@@ -90,23 +86,14 @@ def compare_command(
         planned = plan_comparison(source, baseline, **asked)
         from ecgr.simulation.engines import engine_kind  # loads torch
 
-        count = worker_count(workers)
-        engine_kind(chosen, count)
+        count = worker_count(work["workers"])
+        engine_kind(work["engine"], count)
         say(planned.power)
         if planned.tuned:
             say(planned.budget)
         list_plans([*planned.tuning, *planned.runs], count)
         return
-    answer = compare(
-        source,
-        baseline,
-        **asked,
-        workers=workers,
-        engine=chosen,
-        device=device,
-        progress=sweep_progress,
-        warn=complain,
-    )
+    answer = compare(source, baseline, **asked, **work, progress=sweep_progress, warn=complain)
     if as_json:
         say(answer.to_json())
     else:

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from statistics import fmean
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -19,6 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from ecgr.errors import EcgrError
+from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import Watch
 from ecgr.runs.sweep import Planned
 
 if TYPE_CHECKING:
@@ -53,12 +56,6 @@ def scores(row: Mapping[str, Any]) -> str:
     )
 
 
-def summary(row: Mapping[str, Any]) -> dict[str, Any]:
-    """A round as ``--json`` prints it."""
-    others = {name: row[name] for name in ("loss", "train_loss", "worst_client")}
-    return {"round": row["round"], **row["metrics"], **others}
-
-
 def complain(*lines: str) -> None:
     """One line per problem, to stderr."""
     for line in lines:
@@ -73,6 +70,14 @@ def say(line: str) -> None:
 def print_json(value: Any) -> None:
     """A value for programs to read."""
     say(json.dumps(value))
+
+
+def print_table(rows: Sequence[Mapping[str, object]], title: str | None = None) -> None:
+    """Rows of one kind, under the names of their values."""
+    table = Table(*rows[0], title=title, title_justify="left", box=None, pad_edge=False)
+    for row in rows:
+        table.add_row(*(Text(str(cell)) for cell in row.values()))
+    out.print(table)
 
 
 _came = False
@@ -116,46 +121,41 @@ def this_command(*more: str) -> str:
     return shlex.join(["ecgr", *given, *(option for option in more if option not in given)])
 
 
-class RoundProgress:
-    """Progress of one run: a context manager, called with each round's line of the record."""
+@contextmanager
+def round_progress(title: str, rounds: int) -> Iterator[Watch]:
+    """Progress of one run, for whoever has each round's line of the record: a bar on a terminal, otherwise lines."""
+    began = time.monotonic()
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TextColumn("{task.fields[numbers]}"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
+        task = bar.add_task(title, total=rounds, numbers="")
 
-    def __init__(self, title: str, rounds: int) -> None:
-        self._rounds = rounds
-        self._began = time.monotonic()
-        self._bar: Progress | None = None
-        if err.is_terminal:
-            self._bar = Progress(
-                TextColumn("{task.description}"),
-                BarColumn(),
-                MofNCompleteColumn(),
-                TextColumn("{task.fields[numbers]}"),
-                TimeRemainingColumn(),
-                console=err,
-            )
-            self._task = self._bar.add_task(title, total=rounds, numbers="")
+        def show(row: Mapping[str, Any]) -> None:
+            bar.update(task, completed=row["round"], numbers=scores(row))
+            here = f"round {row['round']}"
+            lines = [f"{here}: client {each['client']} not used: {each['reason']}" for each in row["rejected"]]
+            if not err.is_terminal:
+                lines.insert(0, f"{here}/{rounds}  {scores(row)}  {time.monotonic() - began:.1f} s")
+            for line in lines:
+                err.print(line, markup=False)
 
-    def __enter__(self) -> "RoundProgress":
-        if self._bar is not None:
-            self._bar.start()
-        return self
+        yield show
 
-    def __exit__(self, *exception: object) -> None:
-        if self._bar is not None:
-            self._bar.stop()
 
-    def __call__(self, row: Mapping[str, Any]) -> None:
-        """Show one more round."""
-        numbers = scores(row)
-        if self._bar is not None:
-            self._bar.update(self._task, completed=row["round"], numbers=numbers)
-        else:
-            elapsed = time.monotonic() - self._began
-            err.print(f"round {row['round']}/{self._rounds}  {numbers}  {elapsed:.1f} s", markup=False)
-        for refusal in row["rejected"]:
-            err.print(
-                f"round {row['round']}: client {refusal['client']} not used: {refusal['reason']}",
-                markup=False,
-            )
+def show_end(record: RunRecord, directory: Path, as_json: bool) -> None:
+    """How a run ended: its last round, and where it lies."""
+    last = record.rounds[-1]
+    if not as_json:
+        say(f"{scores(last)} after {last['round']} rounds; {directory}")
+        return
+    others = {name: last[name] for name in ("loss", "train_loss", "worst_client")}
+    run = {"directory": str(directory), "key": record.key, "seed": record.seed, "round": last["round"]}
+    print_json({**run, **last["metrics"], **others})
 
 
 @contextmanager
@@ -186,32 +186,19 @@ class SweepDisplay:
         self._began = time.monotonic()
         self._done_before = sum(planned.rounds_done for planned in plans)
         self._ends: dict[str, tuple[str, str, float | None, Quantity]] = {}
-        self._begun: set[str] = set()
-        self._failed: set[str] = set()
-        self._again: set[str] = set()
+        self._states: dict[str, set[str]] = {"running": set(), "failed": set(), "restarted": set()}
 
     def __rich__(self) -> Table:
         rounds = sum(planned.experiment.federation.rounds for planned in self._plans)
         done = sum(planned.rounds_done for planned in self._plans)
+        fresh = done - self._done_before
         finished = [planned for planned in self._plans if planned.finished]
+        states = "".join(f", {len(names)} {state}" for state, names in self._states.items() if names)
+        left = f"about {duration((time.monotonic() - self._began) / fresh * (rounds - done))} left" if fresh else ""
         row = Table.grid(padding=(0, 2))
         bar = ProgressBar(rounds, done, width=30)
-        count = f"{len(finished)}/{len(self._plans)} runs{self._states()}"
-        row.add_row(bar, count, self._left(done, rounds), Text(self._best(finished)))
+        row.add_row(bar, f"{len(finished)}/{len(self._plans)} runs{states}", left, Text(self._best(finished)))
         return row
-
-    def _states(self) -> str:
-        """How many are running, failed and restarted."""
-        under_way = self._begun - {planned.name for planned in self._plans if planned.finished}
-        states = {"running": under_way, "failed": self._failed, "restarted": self._again}
-        return "".join(f", {len(names)} {state}" for state, names in states.items() if names)
-
-    def _left(self, done: int, rounds: int) -> str:
-        """The time left at the pace so far."""
-        fresh = done - self._done_before
-        if not fresh:
-            return ""
-        return f"about {duration((time.monotonic() - self._began) / fresh * (rounds - done))} left"
 
     def _best(self, finished: Sequence[Planned]) -> str:
         """The method with the best mean among the finished runs; empty until there are two."""
@@ -235,17 +222,15 @@ class SweepDisplay:
         return f"best so far: {method}, {metric.level(fmean(methods[best]))}, mean of {len(methods[best])}"
 
     def begun(self, planned: Planned, attempt: int) -> None:
-        """A run was given to a worker; without a terminal, a line if an earlier worker died."""
-        self._begun.add(planned.name)
+        self._states["running"].add(planned.name)
         if attempt > 1:
-            self._again.add(planned.name)
+            self._states["restarted"].add(planned.name)
             self._line(planned, "its worker died; restarted")
 
     def ended(self, planned: Planned) -> None:
-        """A run finished or failed; without a terminal, a line if it had begun."""
-        self._begun.discard(planned.name)
+        self._states["running"].discard(planned.name)
         if not planned.finished:
-            self._failed.add(planned.name)
+            self._states["failed"].add(planned.name)
         if planned.rounds_done:
             self._line(planned, "finished" if planned.finished else "failed")
 

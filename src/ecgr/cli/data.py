@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
-from rich.table import Table
 
-from ecgr.cli.console import complain, out, print_json, say
+from ecgr.cli.console import complain, out, print_json, print_table, say
 from ecgr.cli.options import Json, Set, command, overrides
 from ecgr.config.experiment import Experiment, load, presets
 from ecgr.config.partition import chosen_share, partition_of
@@ -30,10 +29,10 @@ def list_command(as_json: Json = False) -> None:
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    table = Table("name", "what", "where", box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(row.name, row.description, row.place or ("your own: you say where" if row.own else "not found"))
-    out.print(table)
+    places = [row.place or ("your own: you say where" if row.own else "not found") for row in rows]
+    print_table(
+        [{"name": row.name, "what": row.description, "where": where} for row, where in zip(rows, places, strict=True)]
+    )
 
 
 @command(data_app, "verify", "ecgr data verify mnist")
@@ -103,10 +102,7 @@ def partition_command(
     if as_json:
         print_json({"clients": rows})
         return
-    table = Table(*rows[0], box=None, pad_edge=False)
-    for row in rows:
-        table.add_row(*map(str, row.values()))
-    out.print(table)
+    print_table(rows)
     where = "" if drawn is None else f"; {drawn}"
     out.print(f"{sum(partition.sizes()):,} of {len(dataset.train):,} samples are at clients{where}", soft_wrap=True)
 

@@ -6,13 +6,14 @@ import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
 
 import typer
 
-from ecgr.cli.console import RoundProgress, complain, print_json, say, scores
-from ecgr.cli.options import ExperimentName, Json, Out, Set, command, overrides, preset_names
+from ecgr.cli.console import complain, print_json, round_progress, say, show_end
+from ecgr.cli.options import ExperimentName, Json, Out, Resume, Set, command, gathered, overrides, preset_names
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.user_code import NAMED, task_or_name
 from ecgr.errors import ConfigError, DataError
@@ -28,22 +29,38 @@ federate_app = typer.Typer(
 )
 
 DEFAULT_CLIENTS = 3
-FIELD = re.compile(
-    r"^(?:Guard\.)?(min_clients|deadline|norm_factor|outliers|server|bind|port|body_limit|environment|data|test): "
-)
-"""What the guard and a deployment call by a name that is an option here."""
 PresetOrFile = Annotated[
     str,
     typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
 ]
 Clients = Annotated[int | None, typer.Option("--clients", help="How many sites; 3 by default.")]
-MinClients = Annotated[int, typer.Option("--min-clients", help="Below so many usable replies a round is void.")]
-Deadline = Annotated[float, typer.Option("--deadline", help="Seconds after which a reply is missing.")]
-NormFactor = Annotated[
-    float,
-    typer.Option("--norm-factor", help="Updates so many times longer than the others lead to expect are outliers."),
-]
-Outliers = Annotated[str, typer.Option("--outliers", help="What happens to outliers: reject or clip.")]
+
+
+@contextmanager
+def _fields_are_options() -> Iterator[None]:
+    """Around what checks options by the names of its own fields."""
+    try:
+        yield
+    except ConfigError as error:
+        named = (
+            re.sub(r"^(?:Guard\.)?(\w+)", lambda field: f"--{field[1].replace('_', '-')}", line)
+            for line in error.problems
+        )
+        raise ConfigError(*named) from None
+
+
+def _guard(
+    min_clients: Annotated[int, typer.Option(help="Below so many usable replies a round is void.")] = 2,
+    deadline: Annotated[float, typer.Option(help="Seconds after which a reply is missing.")] = 600.0,
+    norm_factor: Annotated[
+        float, typer.Option(help="Updates so many times longer than the others lead to expect are outliers.")
+    ] = 10.0,
+    outliers: Annotated[str, typer.Option(help="What happens to outliers: reject or clip.")] = "reject",
+) -> "Guard":
+    from ecgr.flower.guard import Guard
+
+    with _fields_are_options():
+        return Guard(min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]
 
 
 @command(
@@ -53,6 +70,7 @@ Outliers = Annotated[str, typer.Option("--outliers", help="What happens to outli
     "ecgr federate local my_task.py:task",
     "ecgr federate local hospitals/heart_disease --sites hospitals/",
 )
+@gathered(guard=_guard)
 def local_command(
     experiment: ExperimentName = "quickstart",
     clients: Clients = None,
@@ -62,11 +80,9 @@ def local_command(
     ] = None,
     settings: Set = None,
     out_dir: Out = None,
-    min_clients: MinClients = 2,
-    deadline: Deadline = 600.0,
-    norm_factor: NormFactor = 10.0,
-    outliers: Outliers = "reject",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, or start it.")] = False,
+    *,
+    guard: Any,
+    resume: Resume = False,
     keep: Annotated[bool, typer.Option("--keep", help="Keep keys, logs and site states in DIR/.federation.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -83,27 +99,19 @@ def local_command(
     from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
     from ecgr.runs.place import refuse_foreign
 
-    guard = _guard(min_clients, deadline, norm_factor, outliers)
     directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"
     refuse_foreign(directory, resume)
     listed = _sites_of(folders, chosen)
     made_by = TaskFile(experiment, str(Path.cwd()), changes) if task else None
     plan = Plan(chosen, listed, guard, directory, local_data=bool(folders), task=made_by)
     signal.signal(signal.SIGTERM, _interrupt)
-    with RoundProgress(f"{len(listed)} sites", chosen.federation.rounds) as progress:
+    with round_progress(f"{len(listed)} sites", chosen.federation.rounds) as progress:
         record = federate(plan, progress, complain, folders)
     for line in _not_used(record, [site.name for site in listed]):
         complain(line)
     if not keep:
         shutil.rmtree(directory / ".federation")
-    last = record.rounds[-1]
-    if as_json:
-        names = ("round", "accuracy", "metrics", "loss", "train_loss", "worst_client")
-        summary = {name: last[name] for name in names if name in last}
-        print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary})
-    else:
-        text = f"{scores(last)} after {last['round']} rounds; {directory}"
-        say(text)
+    show_end(record, directory, as_json)
 
 
 def _not_used(record: RunRecord, names: Sequence[str]) -> list[str]:
@@ -201,6 +209,7 @@ def check_command(
     "ecgr federate init quickstart --server fl.example.org --clients 3",
     "ecgr federate init my.toml --server fl.example.org --local-data --site cleveland=303 --site hungarian=294",
 )
+@gathered(guard=partial(_guard, deadline=3600.0))
 def init_command(
     server: Annotated[str, typer.Option("--server", help="The name under which sites reach the server.")],
     experiment: PresetOrFile = "quickstart",
@@ -227,10 +236,8 @@ def init_command(
     test: Annotated[
         Path | None, typer.Option("--test", help="Arrays at the server to evaluate on; else sites evaluate on theirs.")
     ] = None,
-    min_clients: MinClients = 2,
-    deadline: Deadline = 3600.0,
-    norm_factor: NormFactor = 10.0,
-    outliers: Outliers = "reject",
+    *,
+    guard: Any,
 ) -> None:
     """Write the files and the exact commands for a federation of several machines."""
     _refuse_task(experiment)
@@ -239,7 +246,6 @@ def init_command(
     from ecgr.flower.apps.enrolment import NAME, Listed
     from ecgr.flower.deploy.folders import Deployment, Plan, write_deployment
 
-    guard = _guard(min_clients, deadline, norm_factor, outliers)
     with _fields_are_options():
         deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)
     local_data = local_data or isinstance(chosen.source, Site)  # which is nobody's whole set
@@ -252,8 +258,7 @@ def init_command(
         raise ConfigError(*(f"--site: {name!r}, expected a name of letters, digits and . _ -" for name in wrong))
     listed = [Listed(name, size) for (name, _), size in zip(known, sizes, strict=True)]
     plan = Plan(chosen, listed, guard, out_dir / "server" / "run", local_data, test)
-    with _fields_are_options():
-        guide = write_deployment(out_dir, plan, deployment)
+    guide = write_deployment(out_dir, plan, deployment)
     say(guide.read_text())
     say(f"All of this is in {out_dir}")
 
@@ -294,26 +299,6 @@ def _changes(clients: int | None, settings: list[str] | None) -> dict[str, Any]:
     if changes.get("partition.clients", clients) != clients:
         raise ConfigError(f"--clients: {clients} sites, but partition.clients is set to {changes['partition.clients']}")
     return {**changes, "partition.clients": clients}
-
-
-def _guard(min_clients: int, deadline: float, norm_factor: float, outliers: str) -> "Guard":
-    from ecgr.flower.guard import Guard
-
-    with _fields_are_options():
-        return Guard(min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]
-
-
-@contextmanager
-def _fields_are_options() -> Iterator[None]:
-    """Around what checks options that have the names of its own fields and arguments."""
-    try:
-        yield
-    except ConfigError as error:
-        raise ConfigError(*(FIELD.sub(_option, line) for line in error.problems)) from None
-
-
-def _option(field: re.Match[str]) -> str:
-    return f"--{field[1].replace('_', '-')}: "
 
 
 def _interrupt(number: int, frame: object) -> NoReturn:

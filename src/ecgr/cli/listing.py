@@ -7,11 +7,10 @@ from typing import Annotated, Any
 
 import typer
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
-from ecgr.cli.console import out, print_json, say
+from ecgr.cli.console import out, print_json, print_table, say
 from ecgr.cli.options import Json
 from ecgr.config.experiment import presets
 from ecgr.config.methods import NOTATION
@@ -19,28 +18,15 @@ from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
 from ecgr.config.registry import parameters_of
 from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.tables import OURS, unknown
-from ecgr.tables import Table as PartTable
+from ecgr.tables import OURS, Table, unknown
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partition import PARTITIONERS
 
-TABLES: Mapping[str, PartTable[Any]] = {
-    "algorithms": ALGORITHMS,
-    "server_rules": SERVER_RULES,
-    "regulators": REGULATORS,
-    "models": MODELS,
-    "losses": LOSSES,
-    "metrics": METRICS,
-    "datasets": DATASETS,
-    "partitioners": PARTITIONERS,
-    "optimizers": OPTIMIZERS,
-    "schedules": SCHEDULES,
-}
-
-
+CHOICES = (ALGORITHMS, SERVER_RULES, REGULATORS, MODELS, LOSSES, METRICS, DATASETS, PARTITIONERS, OPTIMIZERS, SCHEDULES)
+TABLES: Mapping[str, Table[Any]] = {table.group.removeprefix("ecgr."): table for table in CHOICES}
 METHODS = "methods"
 NOTES = (
     f"A method is written {NOTATION}.",
@@ -76,18 +62,15 @@ def list_command(
         print_json({**rows, **({"presets": names} if names else {})})
         return
     for title, entries in rows.items():
-        columns = ("name", "what", "parameters", *(("from",) if any(row["from"] != OURS for row in entries) else ()))
-        table = Table(*columns, title=title, title_justify="left", box=None, pad_edge=False)
-        for row in entries:
-            cells = {**row, "parameters": ", ".join(row["parameters"])}
-            table.add_row(*(Text(cells[column]) for column in columns))
-        out.print(table)
+        left_out = {"from"} if all(row["from"] == OURS for row in entries) else set()
+        shown = [{**row, "parameters": ", ".join(row["parameters"])} for row in entries]
+        print_table([{k: v for k, v in row.items() if k not in left_out} for row in shown], title)
         out.print()
     if names:
         say("presets: " + ", ".join(names))
 
 
-def _row(table: PartTable[Any], name: str) -> dict[str, Any]:
+def _row(table: Table[Any], name: str) -> dict[str, Any]:
     """An entry: what it is, its parameters, its package; or why it cannot be loaded."""
     try:
         entry = table[name]

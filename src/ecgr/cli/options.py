@@ -2,8 +2,10 @@
 
 import tomllib
 from collections.abc import Callable
+from functools import wraps
+from inspect import signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar
 
 import click
 import typer
@@ -11,10 +13,6 @@ from typer.core import TyperCommand
 
 from ecgr.config.experiment import presets
 from ecgr.errors import ConfigError
-
-if TYPE_CHECKING:
-    from ecgr.simulation.engines.ray import Cluster
-
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -54,43 +52,66 @@ Out = Annotated[Path | None, typer.Option("--out", help="Where to write; runs/NA
 Workers = Annotated[
     str, typer.Option("--workers", metavar="N", help="Processes, or auto: as many as there are cores. Same results.")
 ]
-EngineName = Annotated[
-    str | None,
-    typer.Option("--engine", help="Where clients train: serial, pool or ray; serial by default for one worker."),
-]
-RayAddress = Annotated[
-    str | None,
-    typer.Option(
-        "--ray-address",
-        metavar="HOST:PORT",
-        help="With --engine ray: a running cluster; by default RAY_ADDRESS, or a new one on this machine.",
-    ),
-]
-CpusPerWorker = Annotated[
-    float | None, typer.Option("--cpus-per-worker", metavar="N", help="With --engine ray: 1 by default.")
-]
-GpusPerWorker = Annotated[
-    float | None, typer.Option("--gpus-per-worker", metavar="N", help="With --engine ray: e.g. 0.25; none by default.")
-]
-Device = Annotated[str, typer.Option("--device", help="cpu, cuda, cuda:1, …")]
+Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, or start it.")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in the browser when it is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def chosen_engine(
-    name: str | None, address: str | None, cpus: float | None, gpus: float | None
-) -> "str | Cluster | None":
-    """The engine that the options choose; a cluster's options need ``--engine ray``."""
-    if name == "ray":
+def gathered(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options of each maker; what it makes of them is the command's argument of that name."""
+
+    def decorate(function: Callable[..., None]) -> Callable[..., None]:
+        own, theirs = signature(function), {name: signature(make).parameters for name, make in makers.items()}
+
+        @wraps(function)
+        def call(**given: Any) -> None:
+            made = {name: make(**{key: given.pop(key) for key in theirs[name]}) for name, make in makers.items()}
+            function(**given, **made)
+
+        options = [each for name, one in own.parameters.items() for each in theirs.get(name, {name: one}).values()]
+        named = [each.replace(kind=each.KEYWORD_ONLY) for each in options]
+        call.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]  # which typer reads
+        return call
+
+    return decorate
+
+
+Work = dict[str, Any]
+"""Who trains, as `run`, `run_all` and `compare` take it."""
+
+
+def work_of(
+    workers: Workers = "auto",
+    engine: Annotated[
+        str | None,
+        typer.Option("--engine", help="Where clients train: serial, pool or ray; serial by default for one worker."),
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(
+            metavar="HOST:PORT",
+            help="With --engine ray: a running cluster; by default RAY_ADDRESS, or a new one on this machine.",
+        ),
+    ] = None,
+    cpus_per_worker: Annotated[float | None, typer.Option(metavar="N", help="With --engine ray: 1 by default.")] = None,
+    gpus_per_worker: Annotated[
+        float | None, typer.Option(metavar="N", help="With --engine ray: e.g. 0.25; none by default.")
+    ] = None,
+    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+) -> Work:
+    """The options of whatever trains; a cluster's need ``--engine ray``."""
+    chosen: Any = engine
+    if engine == "ray":
         from ecgr.simulation.engines.ray import Cluster  # loads torch
 
-        return Cluster(address, cpus=1.0 if cpus is None else cpus, gpus=0.0 if gpus is None else gpus)
-    given = {"--ray-address": address, "--cpus-per-worker": cpus, "--gpus-per-worker": gpus}
-    for option, value in given.items():
-        if value is not None:
-            raise ConfigError(f"{option}: only for a Ray cluster; add --engine ray, or leave it out")
-    return name
+        cpus, gpus = cpus_per_worker, gpus_per_worker
+        chosen = Cluster(ray_address, cpus=1.0 if cpus is None else cpus, gpus=0.0 if gpus is None else gpus)
+    else:
+        given = {"ray-address": ray_address, "cpus-per-worker": cpus_per_worker, "gpus-per-worker": gpus_per_worker}
+        for option in (name for name, value in given.items() if value is not None):
+            raise ConfigError(f"--{option}: only for a Ray cluster; add --engine ray, or leave it out")
+    return {"workers": workers, "engine": chosen, "device": device}
 
 
 def overrides(assignments: list[str] | None) -> dict[str, Any]:

@@ -8,71 +8,54 @@ import typer
 
 from ecgr.cli import options
 from ecgr.cli.console import (
-    RoundProgress,
     complain,
     duration,
     err,
-    print_json,
     resumable,
+    round_progress,
     say,
-    scores,
-    summary,
+    show_end,
     sweep_progress,
     this_command,
 )
-from ecgr.cli.options import chosen_engine, overrides
+from ecgr.cli.options import gathered, overrides, work_of
 from ecgr.config.experiment import load, read
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError, DataError
 from ecgr.runs.record import RunRecord
-from ecgr.runs.runner import TRACKERS, Watch, worker_count
+from ecgr.runs.runner import TRACKERS, worker_count
 from ecgr.runs.sweep import Planned, grid, plan, run_all
 from ecgr.tables import unknown
 
 
+@gathered(work=work_of)
 def run_command(
     experiment: options.ExperimentName = "quickstart",
     settings: options.Set = None,
     out_dir: options.Out = None,
-    workers: options.Workers = "auto",
-    engine: options.EngineName = None,
-    ray_address: options.RayAddress = None,
-    cpus_per_worker: options.CpusPerWorker = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    device: options.Device = "cpu",
-    resume: Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, or start it.")] = False,
+    *,
+    work: options.Work,
+    resume: options.Resume = False,
     log: Annotated[str | None, typer.Option("--log", help="Also write for a tracker: tensorboard.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Run one experiment."""
     from ecgr.runs.runner import run  # a wrong config is answered before anything heavy is imported
 
-    work = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     chosen = load(task_or_name(experiment), overrides(settings))
     directory = out_dir or Path("runs") / (chosen.run.name or "run")
-    with RoundProgress(chosen.run.name or "run", chosen.federation.rounds) as progress:
-        watchers: list[Watch] = [progress, *_trackers(log, directory)]
+    if log is not None and log not in TRACKERS:
+        raise ConfigError(unknown("--log", log, TRACKERS, kind="tracker"))
+    with round_progress(chosen.run.name or "run", chosen.federation.rounds) as progress:
+        watchers = [progress, *([] if log is None else [TRACKERS[log](directory)])]
 
         def watch(row: Mapping[str, Any]) -> None:
             for watcher in watchers:
                 watcher(row)
 
         with resumable(lambda: _kept_rounds(directory)):
-            record = run(
-                chosen,
-                directory,
-                workers=workers,
-                engine=work,
-                device=device,
-                resume=resume,
-                watch=watch,
-                warn=complain,
-            )
-    last = record.rounds[-1]
-    if as_json:
-        print_json({"directory": str(directory), "key": record.key, "seed": record.seed, **summary(last)})
-    else:
-        say(f"{scores(last)} after {last['round']} rounds; {directory}")
+            record = run(chosen, directory, resume=resume, watch=watch, warn=complain, **work)
+    show_end(record, directory, as_json)
 
 
 def _kept_rounds(directory: Path) -> str:
@@ -81,42 +64,30 @@ def _kept_rounds(directory: Path) -> str:
     return f"{kept}; to continue: {this_command('--resume')}"
 
 
-def _trackers(name: str | None, directory: Path) -> list[Watch]:
-    if name is None:
-        return []
-    if name not in TRACKERS:
-        raise ConfigError(unknown("--log", name, TRACKERS, kind="tracker"))
-    return [TRACKERS[name](directory)]
-
-
+@gathered(work=work_of)
 def sweep_command(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A TOML file with a [grid], or a preset.")],
     settings: options.Set = None,
     out_dir: options.Out = None,
-    workers: options.Workers = "auto",
-    engine: options.EngineName = None,
-    ray_address: options.RayAddress = None,
-    cpus_per_worker: options.CpusPerWorker = None,
-    gpus_per_worker: options.GpusPerWorker = None,
-    device: options.Device = "cpu",
+    *,
+    work: options.Work,
     dry_run: options.DryRun = False,
 ) -> None:
     """Run a grid of experiments; finished runs are skipped, partial ones continue."""
-    chosen = chosen_engine(engine, ray_address, cpus_per_worker, gpus_per_worker)
     experiments = list(grid(file, overrides(settings)))
     directory = out_dir or Path("runs") / str(read(file)["run"]["name"])
     plans = plan(experiments, directory)
     if dry_run:
-        list_plans(plans, worker_count(workers))
+        list_plans(plans, worker_count(work["workers"]))
         return
-    run_all(plans, workers=workers, engine=chosen, device=device, progress=sweep_progress, warn=complain)
+    run_all(plans, progress=sweep_progress, warn=complain, **work)
     say(f"{len(plans)} runs finished; {directory}")
 
 
 def list_plans(plans: Sequence[Planned], workers: int) -> None:
     """Print each run with its state and time, and the total."""
     left = [planned for planned in plans if not planned.finished]
-    seconds = _seconds(left)
+    seconds = _seconds(left) if left else {}
     for planned in plans:
         state = "finished" if planned.finished else f"{planned.rounds_done} rounds done"
         time = f"  about {duration(seconds[planned.name])}" if planned.name in seconds else ""
@@ -126,27 +97,18 @@ def list_plans(plans: Sequence[Planned], workers: int) -> None:
         # The last run of a worker cannot be shared, so no sweep is shorter than its longest run.
         whole = max(sum(seconds.values()) / workers, *seconds.values())
         processes = "one process" if workers == 1 else f"{workers} processes"
-        estimate = f"about {duration(whole)} with {processes}, as measured just now"
-        say(f"{estimate}; longer if the machine is busy")
+        say(f"about {duration(whole)} with {processes}, as measured just now; longer if the machine is busy")
 
 
 def _seconds(left: Sequence[Planned]) -> dict[str, float]:
     """The time of each run by name; empty, and said so, if the data to measure with are missing."""
-    if not left:
-        return {}
     from ecgr.runs.calibration import calibrate  # loads torch
 
     with err.status("calibrating") as status:
         try:
-            rounds = calibrate(
-                [planned.experiment for planned in left], lambda kind: status.update(f"calibrating: {kind}")
-            )
+            rounds = calibrate([each.experiment for each in left], lambda kind: status.update(f"calibrating: {kind}"))
         except DataError as error:
             complain(f"note: no estimate of the time: {error}")
             return {}
-    return {planned.name: _left(planned, rounds) for planned in left}
-
-
-def _left(planned: Planned, rounds: Mapping[str, float]) -> float:
-    experiment = planned.experiment
-    return rounds[experiment.key()] * (experiment.federation.rounds - planned.rounds_done)
+    to_do = {each.name: each.experiment.federation.rounds - each.rounds_done for each in left}
+    return {each.name: rounds[each.experiment.key()] * to_do[each.name] for each in left}

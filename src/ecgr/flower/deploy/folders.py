@@ -261,7 +261,7 @@ class Deployment:
 def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Path:
     """Write the folders for several machines, with units and the proxy's configuration; the path of the guide."""
     if plan.test is not None and not plan.local_data:
-        raise ConfigError("test: only with local_data; otherwise the data set's own test samples are used")
+        raise ConfigError("--test: only with --local-data; otherwise the data set's own test samples are used")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"out: {directory} is not empty; give another directory")
     server = directory.resolve() / "server"
