@@ -85,7 +85,6 @@ class Regulator(Protocol):
     """A pure function from the geometry of the steps to their weights; a frozen dataclass is its own config."""
 
     def __call__(self, geometry: Geometry) -> Regulation:
-        """Weigh the steps."""
         ...
 
 

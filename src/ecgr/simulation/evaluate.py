@@ -51,12 +51,10 @@ class EvaluationJob:
 
     @property
     def cost(self) -> int:
-        """Samples to score."""
         return self.stop - self.start
 
     @torch.no_grad()
     def run(self, workspace: Workspace) -> Score:
-        """Score the shard in ``workspace``."""
         problem = workspace.problem
         workspace.load(self.params, self.buffers)
         workspace.model.eval()

@@ -214,10 +214,6 @@ class ProcessPool(WorkerPool[W]):
             worker.process.join()
         self._workers = []
 
-    @property
-    def pids(self) -> list[int]:
-        return [worker.process.pid for worker in self._workers]
-
     def _start(self) -> Worker:
         if mp.current_process().daemon:
             raise EnvironmentFault(
@@ -309,8 +305,7 @@ def worker_contexts() -> list[Any]:
 
 def adopt(variables: Mapping[str, str]) -> None:
     """Take over the parent's environment; it may have changed since the first worker started."""
-    for name in os.environ.keys() - variables.keys():
-        del os.environ[name]
+    os.environ.clear()
     os.environ.update(variables)
 
 

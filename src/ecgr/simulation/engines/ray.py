@@ -64,7 +64,6 @@ def connect(cluster: Cluster, workers: int | None) -> bool:
     except ImportError:
         raise missing_extra("the engine ray", "ray") from None
     if ray.is_initialized():
-        _register(ray)
         return False
     address = cluster.address or os.environ.get("RAY_ADDRESS")
     _check_reachable(address)
@@ -81,7 +80,6 @@ def connect(cluster: Cluster, workers: int | None) -> bool:
     except (ConnectionError, RuntimeError, OSError, ValueError) as error:
         reason = " ".join(str(error).split())[:200]
         raise EnvironmentFault(f"ray: cannot use the cluster at {address or 'this machine'}: {reason}") from None
-    _register(ray)
     return True
 
 
@@ -95,11 +93,6 @@ def _check_reachable(address: str | None) -> None:
     except (OSError, OverflowError) as error:
         reason = getattr(error, "strerror", None) or error
         raise EnvironmentFault(f"ray: cannot use the cluster at {address}: {reason}; is its head node up?") from None
-
-
-def _register(ray: Any) -> None:
-    """Tensors are sent as arrays, which actors read from shared memory without a copy."""
-    ray.util.register_serializer(Tensor, serializer=_as_array, deserializer=_as_tensor)
 
 
 def _as_array(tensor: Tensor) -> Any:
@@ -163,6 +156,8 @@ class RayPool(WorkerPool[W]):
             self._most = min(self.workers or fit, fit)
             settings = {name: value for name, value in os.environ.items() if name.startswith("ECGR_")}
             path = [entry for entry in sys.path if entry]
+            # Tensors are sent as arrays, which actors read from shared memory without a copy.
+            cast("Any", ray).util.register_serializer(Tensor, serializer=_as_array, deserializer=_as_tensor)
             self._opener = ray.put(partial(_open_there, self.open_workspace, str(Path.cwd()), path, settings))
         except BaseException:
             self.__exit__()
@@ -217,9 +212,7 @@ class RayPool(WorkerPool[W]):
         if not worker.ready:
             check_versions(answer)
             worker.ready = True
-            return b""
-        found: bytes = answer
-        return found
+        return cast("bytes", answer)  # looked at only where the worker had a job
 
     def _end(self, worker: Worker) -> None:
         import ray
