@@ -84,8 +84,7 @@ class Regulation:
 class Regulator(Protocol):
     """A pure function from the geometry of the steps to their weights; a frozen dataclass is its own config."""
 
-    def __call__(self, geometry: Geometry) -> Regulation:
-        ...
+    def __call__(self, geometry: Geometry) -> Regulation: ...
 
 
 def weigh(regulator: Any, geometry: Geometry) -> Regulation:
