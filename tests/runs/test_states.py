@@ -167,3 +167,15 @@ def test_a_snapshot_in_memory_is_saved_as_before(tmp_path: Path) -> None:
     assert restored is not None
     assert isinstance(restored.snapshot.clients, StatesInMemory)
     assert same_bits(restored.snapshot.clients[2]["control"], state(4.0)["control"])
+
+
+def test_a_temporary_file_of_a_killed_process_does_not_take_a_directory(tmp_path: Path) -> None:
+    """A process that was killed while it wrote run.json leaves such a file; the same command goes on there."""
+    from ecgr.errors import ConfigError
+    from ecgr.runs.place import refuse_foreign
+
+    (tmp_path / ".run.json.123.tmp").touch()
+    refuse_foreign(tmp_path, resume=False)
+    (tmp_path / "notes.txt").touch()
+    with pytest.raises(ConfigError, match="holds no run"):
+        refuse_foreign(tmp_path, resume=False)

@@ -12,7 +12,7 @@ from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.runs.record import RunRecord
 
 OWN_FILES = frozenset({".lock", ".holder", ".federation"})
-"""What may lie in a directory before there is a run in it."""
+"""What may lie in a directory before there is a run in it, beside temporary files of a process that was killed."""
 
 
 def refuse_foreign(directory: Path, resume: bool) -> None:
@@ -23,7 +23,9 @@ def refuse_foreign(directory: Path, resume: bool) -> None:
         if not resume:
             state = "a finished" if RunRecord(directory).finished else "an unfinished"
             raise ConfigError(f"out: {directory} holds {state} run; give another directory, or resume it")
-    elif directory.is_dir() and any(path.name not in OWN_FILES for path in directory.iterdir()):
+    elif directory.is_dir() and any(
+        path.name not in OWN_FILES and path.suffix != ".tmp" for path in directory.iterdir()
+    ):
         raise ConfigError(f"out: {directory} is not empty and holds no run; give another directory")
 
 
