@@ -73,7 +73,7 @@ def rows(quick: bool) -> Iterator[Row]:
     if "ECGR_DATA" not in os.environ:
         yield skipped(f"verdict: {MNIST}", "ECGR_DATA does not name a folder with MNIST")
         return
-    command = ["compare", "study/bases/mnist", "--methods", "fedavg,fedavg+ecgr", "--seeds", seeds]
+    command = ["compare", "study/bases/mnist", "--methods", "fedavg,fedavg+ecgr", "--no-tune", "--seeds", seeds]
     yield from _verdict(MNIST, [*command, "--set", f"federation.rounds={ROUNDS}"], quick)
 
 

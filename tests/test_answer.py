@@ -128,7 +128,9 @@ def test_a_method_that_diverges_is_an_answer_and_the_others_are_judged_without_i
     settings = {"partition.clients": 2, "data.fraction": 0.1, "federation.rounds": 3}
     methods = ["fedavg", "fedavg/average(lr=1e30)", "fedacg"]
     out = tmp_path / "out"
-    answer = ecgr.compare("quickstart", methods=methods, seeds=2, settings=settings, engine="serial", out=out)
+    answer = ecgr.compare(
+        "quickstart", methods=methods, seeds=2, settings=settings, tune=False, engine="serial", out=out
+    )
     lost, other = answer.pairs
     assert (lost.verdict, lost.seeds, lost.primary.mean) == ("diverged", (0, 1), None)
     assert (other.verdict, other.family) == ("too few seeds", 1)
@@ -142,7 +144,7 @@ def test_a_method_that_diverges_is_an_answer_and_the_others_are_judged_without_i
     for again in (out, out / "summaries.json"):
         assert ecgr.compare(again).to_json() == answer.to_json()
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
-    ecgr.compare("quickstart", methods=methods, seeds=2, settings=settings, engine="serial", out=out)
+    ecgr.compare("quickstart", methods=methods, seeds=2, settings=settings, tune=False, engine="serial", out=out)
     assert before == {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}, "a failure is final"
     states = {run.record.diverged is None: run.state for run in answer.runs}
     assert states == {True: "finished", False: "diverged"}
@@ -186,7 +188,9 @@ def test_scores_without_bound_are_a_divergence(tmp_path: Path) -> None:
         model=lambda: nn.Linear(1, 1), train=(x, x), test=test, clients=clients, loss=ecgr.MSE(), metrics=["mae"]
     )
     methods = ["fedavg", "fedavg/average(lr=1e35)"]
-    answer = ecgr.compare(task, methods=methods, seeds=2, rounds=2, lr=0.01, engine="serial", out=tmp_path / "out")
+    answer = ecgr.compare(
+        task, methods=methods, seeds=2, rounds=2, lr=0.01, tune=False, engine="serial", out=tmp_path / "out"
+    )
     assert [pair.verdict for pair in answer.pairs] == ["diverged"]
     reasons = {run.record.diverged for run in answer.runs if run.state == "diverged"}
     assert any("training diverged; a smaller optimizer.lr often helps" in str(reason) for reason in reasons), reasons
@@ -199,7 +203,13 @@ def test_a_baseline_that_diverges_is_one_line_with_the_reason(tmp_path: Path) ->
     for _ in range(2):
         with pytest.raises(QuorumLost) as caught:
             ecgr.compare(
-                "quickstart", methods=["fedavg", "fedavg+ecgr"], seeds=2, settings=settings, engine="serial", out=out
+                "quickstart",
+                methods=["fedavg", "fedavg+ecgr"],
+                seeds=2,
+                settings=settings,
+                tune=False,
+                engine="serial",
+                out=out,
             )
         line = (
             r"compare: the baseline diverged with seed 0 at optimizer\.lr = 1e\+30, .*set optimizer\.lr=1e\+29,"

@@ -46,7 +46,7 @@ NOT_RUN = {
 """How commands begin that are only parsed, each with the reason."""
 NOT_RUN_PYTHON = {"docs/guide/scaling.md": "needs a cluster with GPUs"}
 SMALLER = {
-    "compare": "--seeds 2 --set federation.rounds=1 --engine serial",
+    "compare": "--seeds 2 --trials 1 --set federation.rounds=1 --engine serial",
     "run": "--set federation.rounds=1 --engine serial",
 }
 SMALLER_PRESET = " --set data.fraction=0.3 --set partition.clients=4 --set partition.min_batches=1"

@@ -23,7 +23,7 @@ def stamps(directory: Path) -> dict[str, int]:
 @pytest.mark.slow
 def test_compare_ends_with_the_paired_table_and_redoes_only_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "comparison"
-    words = "compare quickstart --methods fedavg,fedavg+ecgr --seeds 0,1,42 --workers 2"
+    words = "compare quickstart --no-tune --methods fedavg,fedavg+ecgr --seeds 0,1,42 --workers 2"
     command: list[str | Path] = [*words.split(), *SMALL, "--out", out]
     first = ecgr(*command)
     assert first.returncode == 0, first.stderr
@@ -116,7 +116,7 @@ def test_bad_input_gives_one_line_and_writes_nothing(tmp_path: Path, arguments: 
 @pytest.mark.slow
 def test_ctrl_c_leaves_a_state_that_the_same_command_continues(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    words = "compare quickstart --methods fedavg,fedavg+ecgr --seeds 1 --workers 2 --set federation.rounds=40"
+    words = "compare quickstart --no-tune --methods fedavg,fedavg+ecgr --seeds 1 --workers 2 --set federation.rounds=40"
     command: list[str | Path] = [
         *words.split(),
         "--set",

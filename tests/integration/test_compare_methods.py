@@ -15,7 +15,15 @@ METHODS = ["fedavg", "fedavg+ecgr", "scaffold(damping=0.5, units=gradient)/looka
 
 
 def small(tmp_path: Path, **more: Any) -> "ecgr.Answer":
-    options = {"methods": METHODS, "seeds": 2, "settings": SMALL, "workers": 1, "engine": "serial", **more}
+    options = {
+        "methods": METHODS,
+        "seeds": 2,
+        "settings": SMALL,
+        "workers": 1,
+        "engine": "serial",
+        "tune": False,
+        **more,
+    }
     return ecgr.compare("quickstart", out=tmp_path / "out", **options)
 
 

@@ -56,7 +56,7 @@ def wait_for(process: "subprocess.Popen[str]", folder: Path, pattern: str) -> No
 )
 def test_in_the_first_seconds(tmp_path: Path, seconds: float) -> None:
     """While Python, the command line or torch are still being imported, or workers are started."""
-    process = begin("compare", "quickstart", "--workers", "2", *SMALL, cwd=tmp_path)
+    process = begin("compare", "quickstart", "--no-tune", "--workers", "2", *SMALL, cwd=tmp_path)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=seconds)
     *_, line = end(process)
@@ -79,7 +79,7 @@ def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, w
 
 @pytest.mark.slow
 def test_a_comparison_says_how_many_runs_are_finished(tmp_path: Path) -> None:
-    process = begin("compare", "quickstart", "--seeds", "3", "--workers", "2", *SMALL, cwd=tmp_path)
+    process = begin("compare", "quickstart", "--no-tune", "--seeds", "3", "--workers", "2", *SMALL, cwd=tmp_path)
     wait_for(process, tmp_path, "runs/compare-quickstart/runs/*/rounds.jsonl")
     *_, line = end(process)  # before it, what three seeds can show
     assert re.search(r"0 of \d+ runs are finished, the others keep their last checkpoint", line)

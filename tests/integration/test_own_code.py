@@ -37,7 +37,8 @@ task = ecgr.Task(model=lambda: Net(), train=(x[:100], y[:100]), test=(x[100:], y
 """
 CALL = """
 answer = ecgr.compare(
-    task, methods=["fedavg", Halve(0.3), "scaffold"], seeds=2, rounds=2, lr=0.1, batch_size=8, workers=2, out="{out}"
+    task, methods=["fedavg", Halve(0.3), "scaffold"], seeds=2, rounds=2, lr=0.1, batch_size=8, tune=False, workers=2,
+    out="{out}",
 )
 print(answer.pairs[0].method, len(answer.pairs))
 """
@@ -73,7 +74,17 @@ def test_a_script_without_a_guard_and_the_same_from_stdin(tmp_path: Path) -> Non
 def test_a_task_file_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("WIDTH = 4\n")
     (tmp_path / "my_task.py").write_text(TASK.format(more="from beside import WIDTH"))
-    options = ["--seeds", "2", "--set", "federation.rounds=2", "--set", "federation.batch_size=8", "--workers", "2"]
+    options = [
+        "--no-tune",
+        "--seeds",
+        "2",
+        "--set",
+        "federation.rounds=2",
+        "--set",
+        "federation.batch_size=8",
+        "--workers",
+        "2",
+    ]
     done = ecgr_process("compare", "my_task.py:task", "--methods", "fedavg,fedavg+ecgr", *options, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "fedavg+ecgr" in done.stdout
@@ -146,7 +157,7 @@ class Bad(Net):
         super().__init__()
         self.lock = lock
 task = ecgr.Task(model=Bad, train=(x[:100], y[:100]), test=(x[100:], y[100:]), clients=4, name="own")
-ecgr.compare(task, methods=["fedavg", "fedavg+ecgr"], seeds=2, rounds=1, batch_size=8, workers=2, out="out")
+ecgr.compare(task, methods=["fedavg", "fedavg+ecgr"], seeds=2, rounds=1, batch_size=8, tune=False, workers=2, out="out")
 """
 
 

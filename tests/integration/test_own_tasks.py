@@ -293,5 +293,6 @@ def test_a_softmax_before_cross_entropy_is_said_once_by_a_comparison(tmp_path: P
     model = nn.Sequential(nn.Linear(4, 2), nn.Softmax(dim=1))
     task = Task(model=model, train=half, test=half, clients=list("abc") * 10)
     said: list[str] = []
-    compare(task, methods=["fedavg", "fedavgm"], seeds=2, rounds=1, workers=1, out=tmp_path / "out", warn=said.append)
+    out = tmp_path / "out"
+    compare(task, methods=["fedavg", "fedavgm"], seeds=2, rounds=1, trials=2, workers=1, out=out, warn=said.append)
     assert sum("cross_entropy expects logits" in line for line in said) == 1

@@ -93,7 +93,7 @@ def second(cluster: Any) -> Iterator[Any]:
 def serial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The models of a comparison in this process."""
     out = tmp_path_factory.mktemp("serial")
-    ecgr.compare("quickstart", methods=METHODS, seeds=1, settings=SMALL, engine="serial", out=out)
+    ecgr.compare("quickstart", methods=METHODS, seeds=1, settings=SMALL, tune=False, engine="serial", out=out)
     found = models(out)
     assert len(found) == 2
     return found
@@ -102,7 +102,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def compare_on(cluster: Any, out: Path) -> "subprocess.Popen[str]":
     """Two workers on two nodes of one CPU, and two runs: each node has one."""
     options = ["--engine", "ray", "--ray-address", cluster.address, "--workers", "2", *OPTIONS]
-    return begin("compare", "quickstart", "--methods", METHODS, "--seeds", "1", "--out", out, *options)
+    return begin("compare", "quickstart", "--no-tune", "--methods", METHODS, "--seeds", "1", "--out", out, *options)
 
 
 @pytest.mark.nightly
@@ -138,14 +138,16 @@ def test_runs_over_two_nodes_have_the_bits_of_serial(cluster: Any, second: Any, 
     """As many workers as there is room for, at an address from the environment."""
     options = ["--engine", "ray", "--cpus-per-worker", "0.5", *OPTIONS, "--set", "federation.rounds=2"]
     process = begin(
-        *("compare", "quickstart", "--methods", METHODS, "--seeds", "4", "--out", tmp_path / "ray"),
+        *("compare", "quickstart", "--no-tune", "--methods", METHODS, "--seeds", "4", "--out", tmp_path / "ray"),
         *options,
         RAY_ADDRESS=cluster.address,
     )
     errors = end(process)
     assert process.returncode == 0, errors
     settings = {**SMALL, "federation.rounds": 2}
-    ecgr.compare("quickstart", methods=METHODS, seeds=4, settings=settings, engine="serial", out=tmp_path / "serial")
+    ecgr.compare(
+        "quickstart", methods=METHODS, seeds=4, settings=settings, tune=False, engine="serial", out=tmp_path / "serial"
+    )
     assert len(models(tmp_path / "serial")) == 8
     assert models(tmp_path / "ray") == models(tmp_path / "serial")
 

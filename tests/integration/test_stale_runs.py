@@ -70,7 +70,7 @@ def runs_in(folder: Path) -> dict[str, int]:
 
 def test_after_an_edit_runs_are_made_anew_and_the_reason_is_said(tmp_path: Path) -> None:
     write_project(tmp_path)
-    command = ["compare", "my_task.py:task", "--methods", "fedavg,fedavg+ecgr", *OPTIONS]
+    command = ["compare", "my_task.py:task", "--no-tune", "--methods", "fedavg,fedavg+ecgr", *OPTIONS]
     first = ecgr(*command, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     before = runs_in(tmp_path)
@@ -99,16 +99,16 @@ def test_data_that_a_config_names_are_known_by_their_content(tmp_path: Path) -> 
         '[data]\nname = "csv"\nroot = "table.csv"\ntarget = "label"\n[model]\nname = "mlp"\n'
         '[run]\nname = "own"\n[partition]\nclients = 2\n'
     )
-    ecgr("compare", "own.toml", "--methods", "fedavg,fedacg", *OPTIONS, cwd=tmp_path)
+    ecgr("compare", "own.toml", "--no-tune", "--methods", "fedavg,fedacg", *OPTIONS, cwd=tmp_path)
     before = runs_in(tmp_path)
     assert len(before) == 4
     edit(tmp_path / "table.csv", "yes", "no")
-    done = ecgr("compare", "own.toml", "--methods", "fedavg,fedacg,fedavgm", *OPTIONS, cwd=tmp_path)
+    done = ecgr("compare", "own.toml", "--no-tune", "--methods", "fedavg,fedacg,fedavgm", *OPTIONS, cwd=tmp_path)
     assert "data (table.csv) changed: 4 runs are made anew" in done.stderr, done.stderr
     assert len(runs_in(tmp_path)) == 4 + 6
     os.renames(tmp_path / "table.csv", tmp_path / "moved/table.csv")
     options = [*OPTIONS, "--set", "data.root=moved/table.csv"]
-    moved = ecgr("compare", "own.toml", "--methods", "fedavg,fedacg,fedavgm", *options, cwd=tmp_path)
+    moved = ecgr("compare", "own.toml", "--no-tune", "--methods", "fedavg,fedacg,fedavgm", *options, cwd=tmp_path)
     assert moved.returncode == 0, moved.stderr
     assert len(runs_in(tmp_path)) == 4 + 6
 

@@ -13,6 +13,7 @@ from ecgr.cli import options
 from ecgr.cli.console import complain, out, say, sweep_progress
 from ecgr.cli.options import OpenPage, Workers, gathered, overrides, parse_value, work_of
 from ecgr.cli.running import list_plans
+from ecgr.config.experiment import changes_of
 from ecgr.config.methods import split_methods
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError
@@ -54,7 +55,16 @@ def compare_command(
     ] = None,
     tune: Annotated[
         list[str] | None,
-        typer.Option("--tune", metavar="KEY=VALUES", help="Choose the best value for each method first. Repeatable."),
+        typer.Option(
+            "--tune", metavar="KEY=VALUES", help="Tune each method over these values instead of its own. Repeatable."
+        ),
+    ] = None,
+    no_tune: Annotated[bool, typer.Option("--no-tune", help="Take all hyper-parameters as they are.")] = False,
+    trials: Annotated[int, typer.Option("--trials", help="How many choices each method is tuned with.")] = 12,
+    rounds: Annotated[int | None, typer.Option("--rounds", help="The same as --set federation.rounds=N.")] = None,
+    until_level: Annotated[
+        int | None,
+        typer.Option("--until-level", metavar="MAX", help="Go on, up to MAX rounds, until every method levels off."),
     ] = None,
     settings: options.Set = None,
     out_dir: options.Out = None,
@@ -72,11 +82,15 @@ def compare_command(
     from ecgr.compare.analyse import is_finished
     from ecgr.compare.plan import plan_comparison
 
+    if tune and no_tune:
+        raise ConfigError("--no-tune: --tune gives values to choose from; leave one of them out")
     asked: dict[str, Any] = {
         "methods": None if methods is None else split_methods(methods),
         "seeds": seeds,
-        "settings": overrides(settings),
-        "tune": grid_of(tune or []),
+        "settings": changes_of(overrides(settings), rounds=rounds),
+        "tune": False if no_tune else grid_of(tune or []),
+        "trials": trials,
+        "until_level": until_level,
         "out": out_dir,
     }
     source = task_or_name(experiment)

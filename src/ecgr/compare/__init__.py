@@ -8,8 +8,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ecgr.compare.analyse import analyse, is_finished
-from ecgr.compare.plan import Grid, plan_comparison
-from ecgr.compare.run import Warn, run_plan
+from ecgr.compare.plan import TRIALS, Grid, plan_comparison
+from ecgr.compare.run import run_plan
+from ecgr.compare.tune import Warn
 from ecgr.config.experiment import changes_of
 from ecgr.errors import ConfigError
 from ecgr.report.answer import Answer as Answer
@@ -30,7 +31,9 @@ def compare(
     lr: float | None = None,
     batch_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
-    tune: Grid | None = None,
+    tune: Grid | bool | None = None,
+    trials: int = TRIALS,
+    until_level: int | None = None,
     workers: int | str = AUTO,
     engine: "str | Cluster | None" = None,
     device: str = "cpu",
@@ -43,7 +46,8 @@ def compare(
     >>> from tempfile import mkdtemp
     >>> small = {"partition.clients": 3, "federation.rounds": 1}
     >>> methods = ["fedavg", "fedavg+ecgr"]
-    >>> answer = compare("quickstart", methods=methods, seeds=2, settings=small, out=mkdtemp(), engine="serial")
+    >>> quick = {"settings": small, "tune": False, "engine": "serial", "out": mkdtemp()}
+    >>> answer = compare("quickstart", methods=methods, seeds=2, **quick)
     >>> answer.pairs[0].method, answer.pairs[0].baseline, answer.pairs[0].seeds
     ('fedavg+ecgr', 'fedavg', (0, 1))
     >>> sorted(path.name for path in answer.directory.iterdir())
@@ -63,7 +67,11 @@ def compare(
         lr: ``optimizer.lr``.
         batch_size: ``federation.batch_size``.
         settings: any other dotted config keys, as in ``{"schedule.name": "cosine"}``.
-        tune: values to choose from for each method, the baseline too, as in ``{"optimizer.lr": [0.01, 0.03, 0.1]}``.
+        tune: every method, the baseline too, is tuned: its learning rate, its server step and one knob of its own.
+            False leaves them as they are; values to choose from, as in ``{"optimizer.lr": [0.01, 0.03, 0.1]}``, are
+            all tried instead.
+        trials: how many each method is tuned with.
+        until_level: go on, doubling the rounds up to so many, until every method has levelled off.
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
         engine: ``pool`` (processes, the default), ``serial`` (everything in this one), ``ray``, or an
             `ecgr.simulation.engines.ray.Cluster`.
@@ -74,16 +82,26 @@ def compare(
         warn: called with what a person should know, as that there is no page because the extra is missing.
     """
     changes = changes_of(settings, rounds=rounds, lr=lr, batch_size=batch_size)
-    warn = warn or _ignore
+    warn = _once(warn or _ignore)
     if not is_finished(source):
-        plan = plan_comparison(source, baseline, methods=methods, seeds=seeds, settings=changes, tune=tune, out=out)
-        check_ready(plan.runs, engine=engine, device=device)
+        plan = plan_comparison(
+            source,
+            baseline,
+            methods=methods,
+            seeds=seeds,
+            settings=changes,
+            tune=tune,
+            trials=trials,
+            until_level=until_level,
+            out=out,
+        )
+        check_ready(plan.runs, engine=engine, device=device, partition=bool(plan.tuned))
         make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress, warn=warn)
         plan = run_plan(plan, make, warn)
         answer = analyse(plan.directory).write(plan.directory, warn)
         drop_checkpoints([*plan.runs, *plan.tuning])
         return answer
-    asked = {"methods": methods, "seeds": seeds, "settings": changes, "tune": tune}
+    asked = {"methods": methods, "seeds": seeds, "settings": changes, "tune": tune, "until_level": until_level}
     if given := [name for name, value in asked.items() if value]:
         raise ConfigError(f"{given[0]}: {source} is only analysed, not run; leave out {given[0]}")
     answer = analyse(source, baseline)
@@ -96,6 +114,18 @@ def _place_of(source: Any) -> Path | None:
     if not isinstance(source, (str, Path)):
         return None
     return Path(source) if Path(source).is_dir() else Path(source).parent
+
+
+def _once(warn: Warn) -> Warn:
+    """Tuning makes runs several times; what is to be said of them is said once."""
+    said: set[str] = set()
+
+    def say(line: str) -> None:
+        if line not in said:
+            said.add(line)
+            warn(line)
+
+    return say
 
 
 def _ignore(_: str) -> None:

@@ -5,6 +5,7 @@ directory which runs are whose, so that nobody has to guess it from their config
 """
 
 import json
+import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,10 +15,11 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from ecgr.analysis.power import power_of
-from ecgr.analysis.tuning import Choice
+from ecgr.analysis.tuning import Space, first_trials
+from ecgr.compare.space import space_of
 from ecgr.config.experiment import Experiment, read
 from ecgr.config.methods import PARTS, method_settings, split_methods
-from ecgr.config.optimizers import CONSTANT_RATE
+from ecgr.config.optimizers import CONSTANT_RATE, Constant
 from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError
 from ecgr.files import write_atomically
@@ -34,8 +36,13 @@ METHODS = ("fedavg", "fedavgm(server_momentum=0.5)", "drift_correction", "fedavg
 SEEDS = 10
 """With fewer, hardly any comparison can decide anything."""
 MOST_SEEDS = 10_000
-TUNING_SEEDS = (100, 101)
+TUNING_SEEDS = (100, 101, 102, 103)
 """Hyper-parameters are chosen on seeds that are not among those of the comparison."""
+FIRST_SEEDS = TUNING_SEEDS[:2]
+"""Those of the first stage, and of a grid."""
+TRIALS = 12
+"""For each method, the first being its defaults."""
+LEAST_ROUNDS = 3
 VALIDATION = 0.2
 """The share of the training data that tuning runs are scored on instead of the test data."""
 PROBLEM = ("data", "partition")
@@ -55,14 +62,16 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class MethodPlan:
-    """A method by its one name, the config keys that make it, its runs by seed, and the trials that tune it.
+    """A method by its one name, the experiment that it makes, its runs by seed, and what tunes it.
 
-    While it is to be tuned, its runs are those at hyper-parameters still to be chosen.
+    While it is to be tuned, its runs are those at hyper-parameters still to be chosen. Its trials are the first ones,
+    or all of a grid, which has no space.
     """
 
     name: str
-    settings: Mapping[str, Any]
+    experiment: Experiment
     runs: tuple[Planned, ...]
+    space: Space = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
     chosen: Mapping[str, Any] = field(default_factory=dict)
 
@@ -71,12 +80,11 @@ class MethodPlan:
 class Plan:
     """A comparison that is not begun; the first of its methods is the baseline of the others."""
 
-    raw: Raw
     methods: tuple[MethodPlan, ...]
     seeds: Sequence[int]
     directory: Path
     identify: Identify
-    tuned: tuple[str, ...] = ()
+    until: int | None = None
 
     @property
     def baseline(self) -> MethodPlan:
@@ -91,6 +99,21 @@ class Plan:
     def rounds(self) -> int:
         """How many every run has, or will have."""
         return self.runs[0].experiment.federation.rounds
+
+    @property
+    def first_rounds(self) -> int:
+        """How many the first stage of tuning has: a quarter, but not too few to tell anything."""
+        return min(self.rounds, max(LEAST_ROUNDS, math.ceil(self.rounds / 4)))
+
+    @property
+    def staged(self) -> bool:
+        """Whether methods are tuned in two stages, not over a grid."""
+        return any(method.space for method in self.methods)
+
+    @property
+    def tuned(self) -> list[str]:
+        """The keys that are tuned of any method."""
+        return list(dict.fromkeys(key for method in self.methods for trial in method.trials for key in trial.values))
 
     @property
     def runs(self) -> list[Planned]:
@@ -109,22 +132,47 @@ class Plan:
     def budget(self) -> str:
         """What tuning costs, the same for every method."""
         most = max(len(method.trials) for method in self.methods)
+        scored = f"{100 * VALIDATION:g} % of the training data"
+        if self.staged:
+            first, last = (f"{len(seeds)} seeds" for seeds in (FIRST_SEEDS, TUNING_SEEDS))
+            return (
+                f"each of {len(self.methods)} methods is tuned with {most} trials, scored on {scored}: all for"
+                f" {self.first_rounds} rounds on {first}, the best three for {self.rounds} on {last}"
+            )
         return (
             f"each of {len(self.methods)} methods is tuned with {most} choices of {', '.join(self.tuned)} on seeds"
-            f" {', '.join(map(str, TUNING_SEEDS))}, scored on {100 * VALIDATION:g} % of the training data"
+            f" {', '.join(map(str, FIRST_SEEDS))}, scored on {scored}"
         )
 
-    def with_choices(self, choices: Sequence[Choice]) -> "Plan":
-        """The same plan with each method's runs at what was chosen for it."""
-        chosen = [
+    def trial(self, method: MethodPlan, values: Mapping[str, Any], seeds: Sequence[int], rounds: int) -> Trial:
+        """One choice of hyper-parameters, trained on a part of the training data and scored on the rest."""
+        changes = {**values, "data.validation": VALIDATION, "federation.rounds": rounds}
+        return Trial(values, _runs(method.experiment, changes, seeds, self.directory, self.identify, TUNING))
+
+    def with_choices(self, chosen: Sequence[Mapping[str, Any]], trials: Sequence[tuple[Trial, ...]]) -> "Plan":
+        """The same plan with each method's runs at what was chosen for it, and all its trials."""
+        methods = [
             replace(
                 method,
-                runs=_runs(self.raw, {**method.settings, **choice.best}, self.seeds, self.directory, self.identify),
-                chosen=choice.best,
+                runs=_runs(method.experiment, best, self.seeds, self.directory, self.identify),
+                chosen=best,
+                trials=tried,
             )
-            for method, choice in zip(self.methods, choices, strict=True)
+            for method, best, tried in zip(self.methods, chosen, trials, strict=True)
         ]
-        return replace(self, methods=tuple(chosen))
+        return replace(self, methods=tuple(methods))
+
+    def with_rounds(self, rounds: int) -> "Plan":
+        """The same plan with so many rounds a run."""
+        changes = {"federation.rounds": rounds}
+        methods = [
+            replace(
+                method,
+                runs=_runs(method.experiment, {**method.chosen, **changes}, self.seeds, self.directory, self.identify),
+            )
+            for method in self.methods
+        ]
+        return replace(self, methods=tuple(methods))
 
     def write(self) -> None:
         """Keep it in the comparison's directory."""
@@ -133,7 +181,7 @@ class Plan:
             "pairs": self.pairs,
             "seeds": list(self.seeds),
             "rounds": self.rounds,
-            "tuned": list(self.tuned),
+            "tuned": self.tuned,
             "methods": [
                 {
                     "name": method.name,
@@ -153,33 +201,43 @@ def plan_comparison(
     methods: Sequence[Any] | None = None,
     seeds: int | str | Iterable[int] | None = None,
     settings: Mapping[str, Any] | None = None,
-    tune: Grid | None = None,
+    tune: Grid | bool | None = None,
+    trials: int = TRIALS,
+    until_level: int | None = None,
     out: str | Path | None = None,
 ) -> Plan:
     """The runs of a comparison and the directory that it lives in; everything that is wrong is said here."""
     raw = anytime(override(read(source), settings or {}))
     if "run.seed" in (settings or {}):
         raise ConfigError("run.seed: the seeds of a comparison are given as seeds; leave it out")
-    chosen, grid = seed_list(SEEDS if seeds is None else seeds), grid_of(tune or {})
+    chosen = seed_list(SEEDS if seeds is None else seeds)
+    grid = grid_of({} if tune is None or isinstance(tune, bool) else tune)
     given = METHODS if methods is None else split_methods(methods) if isinstance(methods, str) else methods
     named = _named(raw, [*([] if baseline is None else [baseline]), *given])
-    _refuse_grid(grid, chosen)
+    _refuse_grid(grid)
+    if tune is not False:
+        _refuse_tuning_seeds(chosen)
+    if not _is_whole(trials) or trials < 1:
+        raise ConfigError(f"trials: expected a whole number, at least 1, got {shown(trials)}")
     name = next(iter(named.values()))[1].run.name
     directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
     identify = Identify()
     planned = tuple(
-        MethodPlan(
-            name,
-            changes,
-            _runs(raw, changes, chosen, directory, identify),
-            _trials(raw, changes, experiment, grid, directory, identify) if grid else (),
-        )
-        for name, (changes, experiment) in named.items()
+        MethodPlan(name, experiment, _runs(experiment, {}, chosen, directory, identify))
+        for name, (_, experiment) in named.items()
+    )
+    comparison = Plan(planned, chosen, directory, identify, until_level)
+    if until_level is not None:
+        _refuse_until(comparison, until_level)
+    if tune is False:
+        return comparison
+    comparison = replace(
+        comparison, methods=tuple(_with_trials(comparison, method, grid, trials) for method in planned)
     )
     for key in grid:
-        if not any(key in trial.values for method in planned for trial in method.trials):
+        if key not in comparison.tuned:
             raise ConfigError(f"tune: no method has the key {key}; `ecgr list` shows the parameters")
-    return Plan(raw, planned, chosen, directory, identify, tuple(grid))
+    return comparison
 
 
 def anytime(raw: Raw) -> Raw:
@@ -271,32 +329,37 @@ def _named(raw: Raw, given: Sequence[Any]) -> dict[str, tuple[dict[str, Any], Ex
 
 
 def _runs(
-    raw: Raw, changes: Mapping[str, Any], seeds: Sequence[int], directory: Path, identify: Identify
+    experiment: Experiment,
+    changes: Mapping[str, Any],
+    seeds: Sequence[int],
+    directory: Path,
+    identify: Identify,
+    folder: str = RUNS,
 ) -> tuple[Planned, ...]:
+    raw = experiment.raw()
     experiments = [Experiment.from_dict(override(raw, {**changes, "run.seed": seed})) for seed in seeds]
-    return tuple(plan(experiments, directory, RUNS, identify))
+    return tuple(plan(experiments, directory, folder, identify))
 
 
-def _trials(
-    raw: Raw, changes: Mapping[str, Any], experiment: Experiment, grid: Grid, directory: Path, identify: Identify
-) -> tuple[Trial, ...]:
-    """Every combination of the grid for one method, trained on a part of the training data and scored on the rest.
+def _with_trials(comparison: Plan, method: MethodPlan, grid: Grid, count: int) -> MethodPlan:
+    """Every combination of the grid; without one, the defaults and quasi-random points of the method's space.
 
-    Keys that the method does not have, as a regulator's at the baseline, are not tuned there.
+    Keys of a grid that the method does not have, as a regulator's at the baseline, are not tuned there.
     """
-    known = {f"{section}.{key}" for section, values in experiment.to_dict().items() for key in values}
-    own = {key: values for key, values in grid.items() if key in known}
-    trials = []
-    for values in product(*own.values()):
-        choice = dict(zip(own, values, strict=True))
-        tried = {**changes, **choice, "data.validation": VALIDATION}
-        experiments = [Experiment.from_dict(override(raw, {**tried, "run.seed": seed})) for seed in TUNING_SEEDS]
-        trials.append(Trial(choice, tuple(plan(experiments, directory, TUNING, identify))))
-    return tuple(trials)
+    if grid:
+        known = {f"{section}.{key}" for section, values in method.experiment.to_dict().items() for key in values}
+        own = {key: values for key, values in grid.items() if key in known}
+        points = [dict(zip(own, values, strict=True)) for values in product(*own.values())]
+        rounds = comparison.rounds
+    else:
+        method = replace(method, space=space_of(method.experiment))
+        points = first_trials(method.space, count) if method.space else []
+        rounds = comparison.first_rounds
+    return replace(method, trials=tuple(comparison.trial(method, values, FIRST_SEEDS, rounds) for values in points))
 
 
-def _refuse_grid(grid: Grid, seeds: Sequence[int]) -> None:
-    """A key that is not a method's to choose, or without values; seeds that tuning needs for itself."""
+def _refuse_grid(grid: Grid) -> None:
+    """A key that is not a method's to choose, or without values."""
     for key, values in grid.items():
         if key == "run.seed" or key.partition(".")[0] in PROBLEM:
             raise ConfigError(f"tune: {key} is the same for all methods, or they are not paired; leave it out")
@@ -304,8 +367,26 @@ def _refuse_grid(grid: Grid, seeds: Sequence[int]) -> None:
             raise ConfigError(f"tune: {key} names another method; add that to the methods")
         if not values:
             raise ConfigError(f"tune: {key} has no values; give some, for example optimizer.lr=0.003,0.01,0.03")
-    if grid and (used := sorted({*seeds} & {*TUNING_SEEDS})):
-        raise ConfigError(f"seeds: {used[0]} is a seed that hyper-parameters are tuned on; compare on others")
+
+
+def _refuse_tuning_seeds(seeds: Sequence[int]) -> None:
+    if used := sorted({*seeds} & {*TUNING_SEEDS}):
+        raise ConfigError(
+            f"seeds: {used[0]} is a seed that hyper-parameters are tuned on; compare on others, or turn tuning off"
+        )
+
+
+def _refuse_until(comparison: Plan, most: int) -> None:
+    """A number of rounds to go on to that no run can go on to."""
+    if not _is_whole(most) or most < comparison.rounds:
+        raise ConfigError(f"until_level: expected at least federation.rounds = {comparison.rounds}, got {shown(most)}")
+    experiment = comparison.baseline.experiment
+    if not isinstance(experiment.schedule, Constant):
+        name = experiment.to_dict()["schedule"]["name"]
+        raise ConfigError(
+            f"until_level: schedule.name = {name!r} levels off because its learning rate decays;"
+            ' set schedule.name = "constant", or give the number of rounds'
+        )
 
 
 def _is_whole(value: Any) -> TypeGuard[int]:

@@ -1,20 +1,15 @@
-"""Make what is missing of a plan: tuning runs, the choice of hyper-parameters, and the runs that are compared."""
+"""Make what is missing of a plan: the choice of hyper-parameters, and the runs that are compared."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from statistics import fmean
 
-from ecgr.analysis.quantities import ACCURACY
-from ecgr.analysis.records import read_runs
-from ecgr.analysis.summaries import last5
-from ecgr.analysis.tuning import Choice, Scored, choose
-from ecgr.compare.plan import TUNING_SEEDS, VALIDATION, MethodPlan, Plan
-from ecgr.errors import ConfigError, QuorumLost
-from ecgr.files import write_atomically
-from ecgr.runs.record import RunRecord, to_json
+from ecgr.analysis.curves import levelled_off
+from ecgr.analysis.records import Run, read_runs
+from ecgr.compare.plan import Plan
+from ecgr.compare.tune import Make, Warn, tune
+from ecgr.errors import QuorumLost
+from ecgr.runs.record import RunRecord
 from ecgr.runs.sweep import Planned
-
-Make = Callable[..., None]
-"""Makes the runs that are left of some that are planned."""
-Warn = Callable[[str], None]
 
 
 def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
@@ -23,6 +18,36 @@ def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
         warn(plan.power)
     if plan.tuned:
         plan = tune(plan, make, warn)
+    _make_runs(plan, make)
+    while plan.until is not None and plan.rounds < plan.until and not levelled(plan):
+        before, plan = plan.rounds, plan.with_rounds(min(plan.until, 2 * plan.rounds))
+        warn(f"note: not levelled off after {before} rounds; going on to {plan.rounds}")
+        _make_runs(plan, make)
+    return plan
+
+
+def levelled(plan: Plan) -> bool:
+    """Whether every method has levelled off; one that diverged has no end to wait for."""
+    finished = {
+        method.name: read_runs(records, [method.name] * len(records))
+        for method in plan.methods
+        if (records := [run.record for run in method.runs if run.finished])
+    }
+    ends = [end for run in finished[plan.baseline.name] if (end := run.summary.values[-1]) is not None]
+    margin = finished[plan.baseline.name][0].summary.metric.margin(fmean(ends) if ends else None)
+    return margin is not None and all(levelled_off(_curves(runs), margin) for runs in finished.values())
+
+
+def _curves(runs: Sequence[Run]) -> dict[int, list[float]]:
+    """Scores by round, by seed, larger ones better; a run with a round that has none is left out."""
+    return {
+        run.summary.seed: [run.summary.metric.gain(value) for value in run.summary.values if value is not None]
+        for run in runs
+        if None not in run.summary.values
+    }
+
+
+def _make_runs(plan: Plan, make: Make) -> None:
     try:
         # A method that diverges is an answer, too; without a baseline there is none.
         needed = {run.name for run in plan.baseline.runs}
@@ -31,44 +56,6 @@ def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
         if any(RunRecord.is_run(run.directory) for run in plan.runs):
             plan.write()
     _refuse_diverged(plan.baseline.runs)
-    return plan
-
-
-def tune(plan: Plan, make: Make, warn: Warn) -> Plan:
-    """The plan with the best hyper-parameters of each method; every trial stays, in ``tuning.json`` and as runs."""
-    warn(f"note: {plan.budget}")
-    make(plan.tuning, tolerated=(QuorumLost.exit_code,))  # a choice that diverges has been tried, too
-    choices = [_choice(method) for method in plan.methods]
-    if not choices[0].trained:
-        raise ConfigError(
-            f"tune: no choice of hyper-parameters for {plan.baseline.name} could be trained; try smaller values"
-        )
-    for line in [line for choice in choices for line in choice.warnings]:
-        warn(f"note: {line}")
-    content = {
-        "keys": list(plan.tuned),
-        "seeds": list(TUNING_SEEDS),
-        "validation": VALIDATION,
-        "budget": plan.budget,
-        "methods": [choice.to_json() for choice in choices],
-    }
-    write_atomically(plan.directory / "tuning.json", to_json(content, indent=2))
-    return plan.with_choices(choices)
-
-
-def _choice(method: MethodPlan) -> Choice:
-    """The best trial of a method, by the mean of the primary metric's last rounds on the validation data."""
-    scored, quantity = [], ACCURACY
-    for trial in method.trials:
-        scores: dict[int, float | None] = {}
-        for place in trial.runs:
-            score = None
-            if place.finished:
-                (run,) = read_runs([place.record], [method.name])
-                score, quantity = last5(run.summary), run.summary.metric
-            scores[place.experiment.run.seed] = score
-        scored.append(Scored(trial.values, scores))
-    return choose(method.name, scored, quantity)
 
 
 def _refuse_diverged(baseline: Sequence[Planned]) -> None:

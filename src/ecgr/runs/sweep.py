@@ -15,6 +15,7 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ecgr.config.experiment import Experiment, read
+from ecgr.config.partition import chosen_share, partition_of
 from ecgr.config.registry import override
 from ecgr.config.user_code import UserModel
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
@@ -261,8 +262,13 @@ def execute(
     return failures
 
 
-def check_ready(plans: Sequence[Planned], *, engine: "str | Cluster | None" = None, device: str = "cpu") -> None:
-    """Say once, before anything is written, what would stop every run: missing data, a device that is not there."""
+def check_ready(
+    plans: Sequence[Planned], *, engine: "str | Cluster | None" = None, device: str = "cpu", partition: bool = False
+) -> None:
+    """Say once, before anything is written, what would stop every run: missing data, a device that is not there.
+
+    With ``partition`` also a partition that cannot be had, which tuning would not notice: it has samples held out.
+    """
     from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.prepare import checked_device  # loads torch
 
@@ -274,6 +280,8 @@ def check_ready(plans: Sequence[Planned], *, engine: "str | Cluster | None" = No
         folder = getattr(source, "folder", None)  # of sets on disk: raises where they are not there
         if folder is not None and source not in sources[:index]:
             folder()
+    if partition and (left := [planned.experiment for planned in plans if not planned.finished]):
+        partition_of(left[0], chosen_share(left[0], left[0].source.load()))
 
 
 def _model_notes(plans: Sequence[Planned]) -> tuple[str, ...]:
