@@ -348,12 +348,12 @@ class Int8Store(DenseStore):
         codes, scales = self._next(), torch.empty(self._scales._size, device=displacement.device)
         for start in range(0, self._size, ENCODED_AT_ONCE):
             piece = displacement[start : start + ENCODED_AT_ONCE].float()
-            whole = len(piece) - len(piece) % GROUP
-            for first, last in ((0, whole), (whole, len(piece))):
-                if first < last:
-                    groups = piece[first:last].view(-1, min(GROUP, last - first))
-                    scale = _encode(groups, into=codes[start + first : start + last].view(groups.shape))
-                    scales[(start + first) // GROUP :][: len(scale)] = scale
+            groups = torch.nn.functional.pad(piece, (0, -len(piece) % GROUP)).view(-1, GROUP)
+            scale = groups.abs().amax(dim=1) / 127
+            divisor = torch.where(scale == 0, 1.0, scale)  # a group of zeros; infinities and NaN stay in the scale
+            whole_numbers = (groups / divisor[:, None]).round_().nan_to_num_(0.0, 0.0, 0.0)  # from -127 to 127
+            codes[start : start + len(piece)] = whole_numbers.view(-1)[: len(piece)]
+            scales[start // GROUP :][: len(scale)] = scale
         self._scales.append(scales)
 
     def _tiles(self, start: int, stop: int) -> list[Tensor]:
@@ -364,14 +364,6 @@ class Int8Store(DenseStore):
             tile[:, : whole * GROUP].view(len(tile), whole, GROUP).mul_(scale[:, :whole, None])
             tile[:, whole * GROUP :].mul_(scale[:, whole:])
         return tiles
-
-
-def _encode(groups: Tensor, into: Tensor) -> Tensor:
-    """Write each row of ``groups`` as whole numbers from -127 to 127; the rows' scales."""
-    scale = groups.abs().amax(dim=1) / 127
-    divisor = torch.where(scale == 0, 1.0, scale)  # a group of zeros; infinities and NaN stay in the scale
-    into.copy_((groups / divisor[:, None]).round_().nan_to_num_(0.0, 0.0, 0.0))
-    return scale
 
 
 USUAL_STEPS = 256  # assumed where nobody says how many there will be

@@ -116,9 +116,8 @@ class WorkerPool(ABC, Generic[W]):
                 common, worker.call = None if worker.call is call else packed, call
                 self._send(worker, pickle.dumps((common, pack_for_workers("job", jobs[index], shared)), protocol=5))
                 begun(index, attempts[index])
-            for worker in self._wait():
+            for worker, answer in self._answers():
                 held, worker.job = worker.job, None
-                answer = self._receive(worker)
                 if isinstance(answer, Lost):
                     self._workers[self._workers.index(worker)] = self._start()
                 if held is None:
@@ -154,12 +153,8 @@ class WorkerPool(ABC, Generic[W]):
     def _send(self, worker: Worker, message: bytes) -> None: ...
 
     @abstractmethod
-    def _wait(self) -> list[Worker]:
-        """Workers that answered, started or died, once there is at least one."""
-
-    @abstractmethod
-    def _receive(self, worker: Worker) -> bytes | Lost:
-        """A worker's answer, or how it died."""
+    def _answers(self) -> Iterator[tuple[Worker, bytes | Lost]]:
+        """Workers that answered, started or died, at least one, each with its answer or how it died."""
 
     @abstractmethod
     def _end(self, worker: Worker) -> None: ...
@@ -237,17 +232,14 @@ class ProcessPool(WorkerPool[W]):
         with suppress(OSError):  # the worker is gone; reading from it will say so
             worker.pipe.send_bytes(message)
 
-    def _wait(self) -> list[Worker]:
+    def _answers(self) -> Iterator[tuple[Worker, bytes | Lost]]:
         busy = {worker.pipe: worker for worker in self._workers if worker.job is not None}
-        return [busy[pipe] for pipe in wait(list(busy))]
-
-    def _receive(self, worker: Worker) -> bytes | Lost:
-        try:
-            answer: bytes = worker.pipe.recv_bytes()
-            return answer
-        except (EOFError, OSError):  # its end of the pipe closes with it, so this never waits for long
-            worker.process.join()
-            return Lost(f"worker process ended with exit code {worker.process.exitcode}")
+        for worker in [busy[pipe] for pipe in wait(list(busy))]:
+            try:
+                yield worker, worker.pipe.recv_bytes()
+            except (EOFError, OSError):  # its end of the pipe closes with it, so this never waits for long
+                worker.process.join()
+                yield worker, Lost(f"worker process ended with exit code {worker.process.exitcode}")
 
     def _end(self, worker: Worker) -> None:
         worker.process.terminate()

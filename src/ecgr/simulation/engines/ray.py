@@ -11,7 +11,7 @@ import platform
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -183,7 +183,7 @@ class RayPool(WorkerPool[W]):
     def _send(self, worker: Worker, message: bytes) -> None:
         worker.pipe = worker.process.run.remote(message)
 
-    def _wait(self) -> list[Worker]:
+    def _answers(self) -> Iterator[tuple[Worker, bytes | Lost]]:
         import ray
 
         watched = {worker.pipe: worker for worker in self._workers if worker.job is not None or not worker.ready}
@@ -194,25 +194,20 @@ class RayPool(WorkerPool[W]):
                 f"ray: no worker could be started within {PATIENCE:.0f} s; the cluster has no room for"
                 f" {self.cluster.cpus:g} CPUs and {self.cluster.gpus:g} GPUs a worker"
             )
-        return [watched[future] for future in found]
-
-    def _receive(self, worker: Worker) -> bytes | Lost:
-        from ray import exceptions, get
-
-        deaths = exceptions.RayActorError, exceptions.OutOfMemoryError, exceptions.ObjectLostError
+        worker, gone = watched[found[0]], ray.exceptions
         try:
-            answer = get(worker.pipe)
-        except deaths as error:
+            answer = ray.get(worker.pipe)
+        except (gone.RayActorError, gone.OutOfMemoryError, gone.ObjectLostError) as error:
             self._failed_starts = 0 if worker.ready else self._failed_starts + 1
             if self._failed_starts >= ATTEMPTS * self._most:
                 reason = str(error).strip().splitlines()[-1].strip()
                 raise EnvironmentFault(f"ray: workers cannot start: {reason}") from None
             self._end(worker)
-            return Lost("the actor that held it died")
-        if not worker.ready:
+            answer = Lost("the actor that held it died")
+        if not worker.ready and not isinstance(answer, Lost):
             check_versions(answer)
             worker.ready = True
-        return cast("bytes", answer)  # looked at only where the worker had a job
+        yield worker, answer  # which is looked at only where the worker had a job
 
     def _end(self, worker: Worker) -> None:
         import ray
