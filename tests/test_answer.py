@@ -49,12 +49,13 @@ def test_page_json_and_terminal_agree(runs: Path, tmp_path: Path, way: str) -> N
     assert json.loads(answer.to_json()) == written
     page = unescape((tmp_path / "out" / "report.html").read_text())
     assert [pair["verdict"] for pair in written["pairs"]] == [pair.verdict for pair in answer.pairs]
-    assert page.count('<li class="answer ') == len(answer.pairs)
     flowing = " ".join(str(answer).split())
+    for line in (written["advice"], *written["cautions"]):
+        assert line in page
+        assert line in flowing
     for pair, row in zip(answer.pairs, written["pairs"], strict=True):
         assert row["sentence"] == sentence(pair)
         assert row["sentence"] in page
-        assert row["sentence"] in flowing
 
 
 def test_the_summaries_give_the_same_answer_and_no_page(runs: Path) -> None:
@@ -132,15 +133,15 @@ def test_a_method_that_diverges_is_an_answer_and_the_others_are_judged_without_i
         "quickstart", methods=methods, seeds=2, settings=settings, tune=False, engine="serial", out=out
     )
     lost, other = answer.pairs
-    assert (lost.verdict, lost.seeds, lost.primary.mean) == ("diverged", (0, 1), None)
-    assert (other.verdict, other.family) == ("too few seeds", 1)
-    assert "fedavg/average(lr=1e+30) without a finite accuracy at the end of seeds 0, 1" in sentence(lost)
-    assert "Diverged: fedavg/average(lr=1e+30)." in str(answer)
+    assert (lost.verdict, lost.failed, lost.difference) == ("diverged", (0, 1), None)
+    assert (other.verdict, answer.family) == ("too few seeds", 2)
+    assert sentence(lost) == "Diverged: fedavg/average(lr=1e+30) diverged with seeds 0, 1."
+    assert "- fedavg/average(lr=1e+30) diverged: --set optimizer.lr=" in str(answer)
     page = unescape((out / "report.html").read_text())
     assert "2 runs are diverged" in page
-    assert re.search(r'class="answer diverged"[\s\S]*?✕', page)
+    assert re.search(r'class="text verdict diverged"', page)
     row = next(row for row in result_rows(answer) if row.pair is not None and row.pair.verdict == "diverged")
-    assert (row.seeds, row.score) == (2, None)
+    assert (row.seeds, row.score) == (0, None)
     for again in (out, out / "summaries.json"):
         assert ecgr.compare(again).to_json() == answer.to_json()
     before = {path: path.stat().st_mtime_ns for path in (out / "runs").rglob("*")}
@@ -167,7 +168,7 @@ def test_a_method_that_no_choice_can_train_goes_on_and_is_said_to_diverge(tmp_pa
     assert [pair.verdict for pair in answer.pairs] == ["diverged"]
     assert any("every choice diverged; it goes on with the first, optimizer.lr = 0.01" in line for line in said)
     page = unescape((tmp_path / "out" / "report.html").read_text())
-    assert "Did it help?" in page and "no finished baseline" not in page
+    assert "Which method to use" in page and "no finished baseline" not in page
     with pytest.raises(ConfigError, match=r"^tune: no choice of hyper-parameters for fedavg\S* could be trained"):
         ecgr.compare(
             "quickstart",
@@ -285,5 +286,5 @@ def test_the_function_can_be_called_whatever_was_imported_first() -> None:
 
 def test_the_answer_prints_in_lines_that_fit(runs: Path) -> None:
     text = str(ecgr.compare([runs]))
-    assert max(map(len, text.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 80
     assert not re.search(r"\x1b", text)

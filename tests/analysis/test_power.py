@@ -5,10 +5,10 @@ from math import ceil
 import numpy as np
 import pytest
 
+from ecgr.analysis.comparison import compare
 from ecgr.analysis.power import least_seeds, power_of, seeds_for_effect
 from ecgr.analysis.statistics import sign_flip_floor, sign_flip_p, t_test_power
 from ecgr.analysis.summaries import RunSummary
-from ecgr.analysis.verdicts import compare
 
 
 class TestPlan:
@@ -70,5 +70,5 @@ def test_where_nothing_differs_a_difference_is_shown_in_at_most_5_percent_of_com
             for number, curves in enumerate(np.clip(luck[None, :, None] + noise, 0, 1).tolist())
             for seed, curve in enumerate(curves)
         ]
-        shown += any(pair.verdict in {"better", "worse"} for pair in compare(runs).pairs)
-    assert 10 < shown <= 50
+        shown += any(pair.verdict in {"better", "worse", "ahead", "behind"} for pair in compare(runs).pairs)
+    assert 5 < shown <= 50

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
+from ecgr.analysis.comparison import compare
 from ecgr.analysis.quantities import ACCURACY, Quantity
 from ecgr.analysis.records import group_runs, quantity_of, read_runs, value_of
 from ecgr.analysis.summaries import RunSummary, read_summaries, summaries_json
-from ecgr.analysis.verdicts import compare
 from ecgr.errors import DataError
 from ecgr.runs.record import RunRecord
 from support.runs import write_run
@@ -85,6 +85,22 @@ class TestMethods:
         assert len(read_runs([record, record])) == 1
 
 
+class TestTraining:
+    def test_a_step_without_a_finite_length_is_a_divergence_whatever_was_scored(self, tmp_path: Path) -> None:
+        record = write_run(tmp_path / "a")
+        rounds = record.directory / "rounds.jsonl"
+        rows = [json.loads(line) for line in rounds.read_text().splitlines()]
+        rows[-1]["step_norm"] = None
+        rounds.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        (run,) = read_runs([RunRecord.open(record.directory)])
+        assert (run.summary.end, run.summary.diverged) == (None, True)
+
+    def test_the_rate_and_whether_it_decays_come_from_the_config(self, tmp_path: Path) -> None:
+        records = [write_run(tmp_path / "a"), write_run(tmp_path / "b", config={"schedule": {"name": "cosine"}})]
+        found = [(run.summary.rate, run.summary.constant_rate) for run in read_runs(records)]
+        assert found == [(0.01, True), (0.01, False)]
+
+
 class TestSettings:
     def test_a_key_that_only_some_runs_have_sets_them_apart(self, tmp_path: Path) -> None:
         records = [write_run(tmp_path / "a"), write_run(tmp_path / "b", config={"optimizer": {"momentum": 0.9}})]
@@ -108,10 +124,14 @@ class TestSummaries:
     def test_everything_survives_the_file(self, tmp_path: Path) -> None:
         found = [
             RunSummary(
-                *("fedavg+ecgr(beta=0.5)", 3, (4.0, None, 2.0), (None, 5.0, None), "alpha=1"),
+                *("fedavg+ecgr(beta=0.5)", 3, (4.0, None, 2.0), "alpha=1"),
                 metric=Quantity("mae", "years", larger_is_better=False),
-                step_norms=(1.0, 2.0, None),
                 chance=9.0,
+                diverged=True,
+                rate=0.1,
+                constant_rate=False,
+                tuned=True,
+                overlap=0.25,
             ),
             RunSummary("fedavg", 0, ()),
         ]
@@ -121,7 +141,7 @@ class TestSummaries:
 
     def test_a_comparison_of_the_file_is_the_comparison_of_the_runs(self, tmp_path: Path) -> None:
         summaries = [
-            RunSummary(method, seed, (0.1, 0.2 + seed / 30 + gain), (None, 0.1 / 3))
+            RunSummary(method, seed, (0.1, 0.2 + seed / 30 + gain))
             for method, gain in (("fedavg", 0.0), ("fedavg+ecgr", 0.01))
             for seed in range(4)
         ]

@@ -31,7 +31,7 @@ def test_compare_ends_with_the_paired_table_and_redoes_only_what_is_missing(tmp_
     assert "too few seeds" in first.stdout
     written = json.loads((out / "comparison.json").read_text())
     assert written["pairs"][0]["seeds"] == [0, 1, 42]
-    assert len(written["pairs"][0]["metrics"]["last5"]["differences"]) == 3
+    assert len(written["pairs"][0]["difference"]["by_seed"]) == 3
     with (out / "comparison.csv").open() as file:
         assert [row["method"] for row in csv.DictReader(file)] == ["fedavg", "fedavg+ecgr"]
 

@@ -21,8 +21,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=RE
 
 HEADINGS = {
     "answer": "The answer",
-    "comparison": "Comparison",
     "curves": "Round by round",
+    "statistics": "Statistics",
     "steps": "Which steps were kept",
     "federation": "The federation",
     "cost": "Cost",
@@ -197,12 +197,12 @@ def test_the_table_sorts_by_click_and_by_key(page: Any) -> None:
     def settings() -> list[str]:
         column: list[str] = run_script(
             page,
-            "[...document.querySelectorAll('#comparison table')[0].tBodies[0].rows]"
+            "[...document.querySelectorAll('#answer table')[0].tBodies[0].rows]"
             ".filter(r => r.cells[0].innerText !== 'fedavg').map(r => r.cells[1].innerText)",
         )
         return column
 
-    headings = page.find_elements("css selector", "#comparison table:first-of-type thead th")
+    headings = page.find_elements("css selector", "#answer table:first-of-type thead th")
     difference = next(cell for cell in headings if cell.text.startswith("difference"))
     button = difference.find_element("tag name", "button")
     button.click()
@@ -260,7 +260,7 @@ def test_on_a_phone_the_verdict_stays_in_sight(browser: Any, runs: Path) -> None
                 browser,
                 "((w, x) => { w.scrollLeft = x; const [a, b] = ['tbody th', 'td.verdict'].map(s => w.querySelector(s))"
                 ".map(e => e.getBoundingClientRect()); return [a.left, a.right, b.left, b.right, innerWidth]; })"
-                "(document.querySelector('#comparison .wide'), arguments[0])",
+                "(document.querySelector('#answer .wide'), arguments[0])",
                 left,
             )
             name_left, name_right, verdict_left, verdict_right, width = seen
@@ -279,16 +279,16 @@ def test_a_long_name_pushes_neither_the_page_nor_a_verdict_out_of_sight(browser:
         opened(browser, runs / "report.html")
         outside = run_script(
             browser,
-            "(name => { document.querySelectorAll('.answer h3, .wide tbody th:first-child').forEach(e => {"
+            "(name => { document.querySelectorAll('.wide tbody th:first-child').forEach(e => {"
             " e.textContent = name; });"
-            " return [...document.querySelectorAll('.answer h3, .wide td.verdict')]"
+            " return [...document.querySelectorAll('.wide td.verdict')]"
             ".filter(e => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1)"
             ".map(e => e.textContent); })(arguments[0])",
             LONG,
         )
         assert outside == []
         assert run_script(browser, "document.documentElement.scrollWidth") <= width
-        table = "document.querySelector('#comparison .wide')"
+        table = "document.querySelector('#answer .wide')"
         if width == 1400:
             assert run_script(browser, f"{table}.scrollWidth - {table}.clientWidth") <= 0
     finally:

@@ -1,55 +1,58 @@
 """The answer on the page: the comparison's own, best first, in the task's words, with pictures that say the same."""
 
 import json
-import re
 import tomllib
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import find_runs, group_runs, read_runs
-from ecgr.analysis.verdicts import Comparison
 from ecgr.compare.analyse import analyse_runs
 from ecgr.config.experiment import Experiment, load
-from ecgr.report.cards import cards
 from ecgr.report.page import render
 from ecgr.report.page_text import config_texts, cost_table
+from ecgr.report.picture import ends_of
 from ecgr.report.table import to_json
 from support.reports import Page, page
 from support.runs import write_comparison_runs, write_run
 
 
-@pytest.mark.parametrize(("seeds", "gain", "verdict"), [(10, 0.1, "better"), (3, 0.0, "too few seeds")])
+@pytest.mark.parametrize(("seeds", "gain", "verdict"), [(10, 0.1, "ahead"), (3, 0.0, "too few seeds")])
 def test_the_answer_is_that_of_the_comparison(tmp_path: Path, seeds: int, gain: float, verdict: str) -> None:
     records = write_comparison_runs(tmp_path, seeds=seeds, gain=gain)
-    pair = to_json(analyse_runs(records))["pairs"][0]
+    written = to_json(analyse_runs(records))
     told = page(records)
-    assert pair["verdict"] == verdict
-    assert pair["sentence"] in told.texts
+    assert [pair["verdict"] for pair in written["pairs"]] == [verdict]
+    assert written["advice"] in told.texts
+    assert all(caution in told.texts for caution in written["cautions"])
     assert any(text.strip() == verdict for text in told.texts)
-    exact = pair["metrics"]["last5"]
-    dots = re.findall(r"seed (\d+): ([+-][\d.]+) points", told.text)
-    assert [int(seed) for seed, _ in dots] == pair["seeds"]
-    assert [float(value) for _, value in dots] == pytest.approx([100 * d for d in exact["differences"]], abs=0.05)
 
 
-def test_methods_come_best_first_each_with_its_verdict(tmp_path: Path) -> None:
-    drawn = cards(comparison_of(tmp_path))
-    assert [card["method"] for card in drawn] == ["scaffold", "fedacg", "fedprox"]
-    assert [card["class"] for card in drawn] == ["better", "better", "worse"]
-    assert [card["verdict"] for card in drawn] == ["better", "better", "worse"]
+def test_rounds_rates_and_whether_they_were_tuned_stand_at_the_top(tmp_path: Path) -> None:
+    told = page(write_comparison_runs(tmp_path))
+    assert {"6 rounds", "not tuned", "learning rate 0.01"} <= set(told.texts[: told.texts.index("The answer")])
+
+
+def test_each_method_has_the_round_in_which_it_gets_to_the_baselines_end(tmp_path: Path) -> None:
+    told = page(write_comparison_runs(tmp_path, seeds=10, gain=0.1))
+    (group,) = told.data["groups"]
+    (pair,) = to_json(analyse_runs(find_runs([tmp_path])))["pairs"]
+    rounds = [pair["speed"]["rounds"][side] for side in ("baseline", "method")]
+    assert [method["arrives"][0] for method in group["methods"]] == pytest.approx(rounds)
+    assert group["methods"][0]["arrives"][1] == pytest.approx(100 * pair["speed"]["target"], rel=1e-4)
 
 
 @pytest.mark.parametrize("larger_is_better", [True, False])
-def test_better_is_to_the_right_of_zero_in_a_picture(tmp_path: Path, larger_is_better: bool) -> None:
+def test_better_is_to_the_right_in_the_picture(tmp_path: Path, larger_is_better: bool) -> None:
     name = "auc" if larger_is_better else "mae"
-    for card in cards(comparison_of(tmp_path, metric=name, larger_is_better=larger_is_better)):
-        it = card["picture"]
-        assert (it["mean"] > it["zero"]) == (card["class"] == "better")
-        low, high = it["interval"]
-        assert low <= it["mean"] <= high
-        assert all(14 <= dot["x"] <= 326 for dot in it["dots"])
+    (ends,) = ends_of(comparison_of(tmp_path, metric=name, larger_is_better=larger_is_better))
+    assert {mark.label for mark in ends.marks} == {"fedavg", "scaffold", "fedacg", "fedprox"}
+    for mark in ends.marks[1:]:
+        assert (ends.share(mark.score) > ends.share(ends.baseline)) == (mark.kind in ("better", "ahead"))
+        assert mark.interval is not None
+        assert mark.interval[0] <= mark.score <= mark.interval[1]
 
 
 def comparison_of(directory: Path, **more: Any) -> Comparison:
@@ -94,7 +97,7 @@ def test_each_method_gets_its_sentence(tmp_path: Path) -> None:
     told = page(records)
     sentences = [pair["sentence"] for pair in to_json(analyse_runs(records))["pairs"]]
     assert len(sentences) == 3
-    assert all(sentence in told.texts for sentence in sentences)
+    assert all(sentence in told.text for sentence in sentences)
 
 
 def test_the_cost_of_regulation_is_its_share_of_the_clients_own_time(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ app.command("figures")(figures_command)
 def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
     written = figures_of(write_comparison_runs(tmp_path / "runs"), tmp_path / "figures")
     names = {path.name for path in written}
-    for name in ("differences", "curves"):
+    for name in ("answer", "curves"):
         assert {f"{name}-{w}-column.{form}" for w in ("one", "two") for form in ("pdf", "png")} <= names
     assert {"table.csv", "table.tex"} <= names
     for path in written:
@@ -39,7 +39,7 @@ def test_every_figure_comes_in_two_forms_and_two_widths(tmp_path: Path) -> None:
 def test_the_answer_comes_first_and_the_rest_on_request(tmp_path: Path) -> None:
     records = write_comparison_runs(tmp_path / "runs", seeds=2)
     few, everything = (figures_of(records, tmp_path / str(more), everything=more) for more in (False, True))
-    assert few[0].name.startswith("differences-")
+    assert few[0].name.startswith("answer-")
     assert len(few) == 2 * 4 + 2
     others = {path.name.partition("-one-")[0].partition("-two-")[0] for path in everything[len(few) - 2 : -2]}
     assert others == {"kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"}
@@ -66,13 +66,13 @@ def test_the_same_records_give_the_same_files(tmp_path: Path) -> None:
 
 
 def test_the_table_says_what_the_comparison_says(tmp_path: Path) -> None:
-    figures_of(write_comparison_runs(tmp_path / "runs", seeds=6, gain=0.1), tmp_path)
+    figures_of(write_comparison_runs(tmp_path / "runs", seeds=10, gain=0.1), tmp_path)
     base, other = csv.DictReader((tmp_path / "table.csv").read_text().splitlines())
     assert base["difference"] == ""
     assert float(other["difference"]) == pytest.approx(float(other["score"]) - float(base["score"]))
-    assert other["verdict"] == "better"
+    assert other["verdict"] == "ahead"
     text = (tmp_path / "table.tex").read_text()
-    assert f" & {100 * float(other['difference']):+.1f} & " in text
+    assert f" & {100 * float(other['difference']):+.1f} (" in text
     assert text.count(r"\\") == 3
 
 

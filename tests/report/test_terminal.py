@@ -1,41 +1,66 @@
-"""The picture of characters: in its width, in its order, readable without colours and without Unicode."""
+"""The answer on a terminal: short, in its width, readable without colours and without Unicode."""
 
 import io
 
 import pytest
 from rich.console import Console
 
-from ecgr.analysis.summaries import RunSummary
-from ecgr.analysis.verdicts import Comparison, compare
-from ecgr.report.terminal import ASCII, Picture, picture_lines
+from ecgr.analysis.comparison import Comparison
+from ecgr.report.answer import Answer
+from ecgr.report.picture import ends_of
+from ecgr.report.terminal import ASCII, Picture, answer_parts, picture_lines
+from support.findings import comparison_of, made_up, pair_of
 
 GAINS = {"a": 0.03, "much_longer_than_any_name_should_ever_be": 0.01, "c": -0.02, "d": 0.0}
 
 
 @pytest.fixture
 def comparison() -> Comparison:
-    return compare(
-        [
-            RunSummary(name, seed, (0.5 + gain + (seed - 4.5) / 1000 * (name != "fedavg"),) * 6)
-            for name, gain in {"fedavg": 0.0, **GAINS}.items()
-            for seed in range(10)
-        ]
-    )
+    return made_up(GAINS)
+
+
+def printed(comparison: Comparison, width: int = 80, everything: bool = False) -> list[str]:
+    console = Console(width=width, file=io.StringIO(), color_system=None)
+    for part in answer_parts(comparison, ("compare", "quickstart"), everything):
+        console.print(part)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue().splitlines()
+
+
+def test_it_is_short_and_begins_with_advice() -> None:
+    lines = printed(made_up({**GAINS, "pooled": 0.2, "alone": -0.3}))
+    assert len(lines) <= 25
+    assert max(map(len, lines)) <= 80
+    assert lines[0].startswith("Use a (not tuned): it ")
+    assert any(line.startswith("Federating is worth it: alone 20.0 %, fedavg 50.0 %, pooled 70.0 %.") for line in lines)
+    assert not any("p = " in line for line in lines)
+
+
+def test_the_statistics_come_on_request(comparison: Comparison) -> None:
+    assert any("after Holm" in line for line in printed(comparison, everything=True))
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_it_fits_and_the_best_is_first(comparison: Comparison, width: int) -> None:
-    lines = [line for line, _ in picture_lines(comparison, width)]
+def test_the_picture_fits_and_the_best_is_first(comparison: Comparison, width: int) -> None:
+    lines = [line for line, _ in picture_lines(ends_of(comparison), width)]
     assert all(len(line) <= width for line in lines)
-    assert [line.split()[0][:10] for line in lines[:4]] == ["a", "much_longe", "d", "c"]
-    assert [line.split()[-1] for line in lines[:4]] == ["better", "better", "equivalent", "worse"]
+    assert [line.split()[0][:10] for line in lines[:5]] == ["fedavg", "a", "much_longe", "d", "c"]
 
 
-def test_the_dot_lies_within_its_interval_and_on_its_side_of_zero(comparison: Comparison) -> None:
-    (best, _), *_, (worst, _), (scale, _) = picture_lines(comparison)
+def test_the_dot_lies_within_its_interval_and_on_its_side_of_the_baseline(comparison: Comparison) -> None:
+    (base, _), (best, _), *_, (worst, kind), (scale, _) = picture_lines(ends_of(comparison), 400)
+    assert kind == "worse"
+    assert best.index("│") == base.index("●")
     assert best.index("│") < best.index("├") < best.index("●") < best.rindex("┤")
     assert worst.index("├") < worst.index("●") < worst.rindex("┤") < worst.index("│")
-    assert scale.strip().startswith("accuracy, points: -2.2 to +3.2; better is right")
+    assert scale.split() == ["47.6", "%", "53.4", "%"]
+
+
+def test_references_are_rings_beside_the_baseline() -> None:
+    lines = picture_lines(ends_of(made_up({"a": 0.03, "pooled": 0.2, "alone": -0.3})))
+    assert [line.split()[0] for line, _ in lines[:2]] == ["fedavg", "a"]
+    assert lines[0][0].count("○") == 2
+    assert "○ alone, pooled" in lines[-1][0]
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
@@ -44,34 +69,29 @@ def test_it_is_printed_in_what_the_terminal_can_show(comparison: Comparison, enc
     console = Console(file=io.TextIOWrapper(raw, encoding=encoding), width=80, color_system=None)
     console.print(Picture(comparison))
     console.file.flush()
-    text = raw.getvalue().decode(encoding)
-    assert ("●" in text) == (encoding == "utf-8")
-    assert text.splitlines()[0].rstrip().endswith("+3.0 better")
+    assert ("●" in raw.getvalue().decode(encoding)) == (encoding == "utf-8")
 
 
 def test_one_seed_is_a_dot_without_an_interval() -> None:
-    found = compare([RunSummary(name, 0, (0.5 + gain,)) for name, gain in (("fedavg", 0.0), ("a", 0.01))])
-    line, pair = picture_lines(found, marks=ASCII)[0]
-    assert pair == found.pairs[0]
-    assert "o" in line.split()[2]
-    assert "-" not in line.removesuffix("too few seeds")
+    line, kind = picture_lines(ends_of(made_up({"a": 0.03}, seeds=1)), marks=ASCII)[1]
+    assert kind == "too few seeds"
+    assert "o" in line
+    assert "-" not in line
 
 
 def test_nothing_to_draw() -> None:
-    assert picture_lines(compare([])) == []
-    assert picture_lines(compare([RunSummary("a", 0, (0.5,))])) == []
+    assert ends_of(comparison_of()) == []
+    assert ends_of(comparison_of(pair_of("diverged", difference=None))) == []
 
 
-def test_settings_are_drawn_apart(comparison: Comparison) -> None:
-    found = compare(
-        [
-            RunSummary(name, seed, (0.5 + seed / 100,), setting=setting)
-            for setting in ("alpha=1", "alpha=0.1")
-            for name in ("fedavg", "a\n[b]")
-            for seed in range(3)
-        ]
-    )
-    lines = [line for line, _ in picture_lines(found)]
+def test_settings_are_drawn_apart() -> None:
+    pairs = [pair_of("better", setting=name, method="a\n[b]") for name in ("alpha=1", "alpha=0.1")]
+    lines = [line for line, _ in picture_lines(ends_of(comparison_of(*pairs)))]
     assert lines[0] == "alpha=1"
     assert "alpha=0.1" in lines
     assert any(line.startswith("a [b]") for line in lines)
+
+
+def test_printing_an_answer_gives_the_same(comparison: Comparison) -> None:
+    answer = Answer(comparison.baseline, comparison.pairs, comparison.references, comparison.summaries)
+    assert str(answer).splitlines()[0] == printed(comparison)[0].rstrip()

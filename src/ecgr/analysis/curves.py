@@ -141,6 +141,15 @@ def speed(baseline: Curves, method: Curves, margin: float, overlap: float | None
     return Speed(target, log, late, late_baseline, (fmean(a for _, a in rounds), fmean(b for b, _ in rounds)))
 
 
+def rising(curves: Curves, margin: float) -> bool:
+    """Whether the second half of the rounds gained more than the margin in the mean.
+
+    >>> rising({0: [0.1, 0.5, 0.9], 1: [0.1, 0.4, 0.9]}, 0.005), rising({0: [0.1, 0.9, 0.9]}, 0.005)
+    (True, False)
+    """
+    return fmean(_gains(curves)) > margin
+
+
 def levelled_off(curves: Curves, margin: float) -> bool:
     """Whether the 95 % upper bound of the gain of the second half of the rounds is below the margin.
 
@@ -150,10 +159,14 @@ def levelled_off(curves: Curves, margin: float) -> bool:
     >>> levelled_off({0: flat, 1: flat}, 0.005), levelled_off({0: [0.1, 0.5, 0.9], 1: [0.1, 0.4, 0.9]}, 0.005)
     (True, False)
     """
-    gains = [curve[-1] - curve[(len(curve) + 1) // 2 - 1] for curve in curves.values()]
-    if len(gains) < 2 or any(len(curve) < 2 for curve in curves.values()):
+    if len(curves) < 2 or any(len(curve) < 2 for curve in curves.values()):
         return False
-    return upper_bound(gains) < margin
+    return upper_bound(_gains(curves)) < margin
+
+
+def _gains(curves: Curves) -> list[float]:
+    """What each seed gained in the second half of its rounds."""
+    return [curve[-1] - curve[(len(curve) + 1) // 2 - 1] for curve in curves.values()]
 
 
 def upper_bound(values: Sequence[float]) -> float:

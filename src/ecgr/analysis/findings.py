@@ -7,11 +7,12 @@ excludes zero and its p-value, corrected by Holm over all methods' ends and spee
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from statistics import fmean
 from typing import Literal
 
-from ecgr.analysis.curves import Curves, Estimate, Speed, end, gap_closed, levelled_off, paired, speed
+from ecgr.analysis.curves import Curves, Estimate, Speed, end, gap_closed, levelled_off, paired, rising, speed
+from ecgr.analysis.quantities import ACCURACY, Quantity
 from ecgr.analysis.statistics import holm, sign_flip_floor
 
 ALPHA = 0.05
@@ -26,8 +27,10 @@ class Pair:
     """One method against the baseline.
 
     ``score`` and ``baseline_score`` are means of the last round over the paired seeds; ``sooner`` says whether a factor
-    of speed was shown, and which way; ``levelled_off`` whether both have; ``gap_closed`` is the share of the distance
-    to ``pooled``; ``failed`` are the seeds on which the method diverged.
+    of speed was shown, and which way; ``levelled_off`` whether both have, and ``rising`` who gained more than the
+    margin in the second half of the rounds; ``gap_closed`` is the share of the distance to ``pooled``; ``failed`` are
+    the seeds on which the method diverged, ``failed_baseline`` those on which the baseline did; ``at_chance`` names who
+    does no better than a constant guess; ``left_out`` says of a seed why it was not paired.
     """
 
     method: str
@@ -38,10 +41,25 @@ class Pair:
     speed: Speed | None = None
     sooner: Literal["sooner", "later"] | None = None
     levelled_off: bool = False
+    rising: tuple[str, ...] = ()
     score: float | None = None
     baseline_score: float | None = None
     gap_closed: float | None = None
     failed: tuple[int, ...] = ()
+    failed_baseline: tuple[int, ...] = ()
+    margin: float = 0.0
+    rounds: int = 0
+    constant_rate: bool = True
+    overlap: float | None = None
+    setting: str = ""
+    metric: Quantity = ACCURACY
+    at_chance: tuple[str, ...] = ()
+    left_out: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def identical(self) -> bool:
+        """Whether both ended the same in every seed, to the bit."""
+        return self.difference is not None and not any(self.difference.differences)
 
 
 def find(
@@ -54,7 +72,37 @@ def find(
     constant_rate: bool = True,
     overlap: float | None = None,
 ) -> list[Pair]:
-    """Every method against the baseline.
+    """Every method against the baseline, with verdicts; the arguments are those of `estimate`.
+
+    >>> slow = {s: [s / 1000 + r / 100 for r in range(1, 21)] for s in range(10)}
+    >>> ahead = {s: [score + 0.05 + 0.001 * s for score in curve] for s, curve in slow.items()}
+    >>> [(pair.method, pair.verdict, pair.sooner) for pair in find({"slow": slow, "ahead": ahead}, "slow", 0.005)]
+    [('ahead', 'ahead', 'sooner')]
+    """
+    return judge(
+        estimate(
+            methods,
+            baseline,
+            margin,
+            failed=failed,
+            pooled=pooled,
+            constant_rate=constant_rate,
+            overlap=overlap,
+        )
+    )
+
+
+def estimate(
+    methods: Mapping[str, Curves],
+    baseline: str,
+    margin: float,
+    *,
+    failed: Mapping[str, Sequence[int]] | None = None,
+    pooled: Curves | None = None,
+    constant_rate: bool = True,
+    overlap: float | None = None,
+) -> list[Pair]:
+    """Every method against the baseline, not judged yet.
 
     Args:
         methods: curves by method; a method that diverged on every seed has none.
@@ -65,74 +113,74 @@ def find(
         constant_rate: whether the learning rate is; under a decaying one curves level off by starving, which says
             nothing about more rounds.
         overlap: the ratio of test to training samples where splits are redrawn with the seed.
-
-    >>> slow = {s: [s / 1000 + r / 100 for r in range(1, 21)] for s in range(10)}
-    >>> ahead = {s: [score + 0.05 + 0.001 * s for score in curve] for s, curve in slow.items()}
-    >>> [(pair.method, pair.verdict, pair.sooner) for pair in find({"slow": slow, "ahead": ahead}, "slow", 0.005)]
-    [('ahead', 'ahead', 'sooner')]
     """
     lost = {name: tuple(seeds) for name, seeds in (failed or {}).items() if seeds}
-    base = methods[baseline]
+    base = methods.get(baseline, {})
     level = {name: constant_rate and levelled_off(curves, margin) for name, curves in methods.items() if curves}
     pairs = []
     for name, curves in methods.items():
         if name == baseline:
             continue
         seeds = tuple(paired(base, curves))
-        if name in lost or not seeds:
-            pairs.append(Pair(name, baseline, seeds, "diverged", failed=lost.get(name, ())))
-            continue
-        own, other = {seed: curves[seed] for seed in seeds}, {seed: base[seed] for seed in seeds}
-        pairs.append(
-            Pair(
-                name,
-                baseline,
-                seeds,
-                "inconclusive",
-                difference=end(other, own, overlap),
-                speed=speed(other, own, margin, overlap),
-                levelled_off=level[name] and level[baseline],
-                score=fmean(curve[-1] for curve in own.values()),
-                baseline_score=fmean(curve[-1] for curve in other.values()),
-                gap_closed=None if pooled is None else gap_closed(other, own, pooled, margin),
+        pair = Pair(name, baseline, seeds, "inconclusive", margin=margin, constant_rate=constant_rate, overlap=overlap)
+        if name in lost:
+            pairs.append(replace(pair, verdict="diverged", failed=lost[name]))
+        elif baseline in lost:
+            pairs.append(replace(pair, failed_baseline=lost[baseline]))
+        elif not seeds:
+            pairs.append(replace(pair, verdict="too few seeds"))
+        else:
+            own, other = {seed: curves[seed] for seed in seeds}, {seed: base[seed] for seed in seeds}
+            pairs.append(
+                replace(
+                    pair,
+                    difference=end(other, own, overlap),
+                    speed=speed(other, own, margin, overlap),
+                    levelled_off=level[name] and level[baseline],
+                    rising=tuple(who for who in (baseline, name) if rising(methods[who], margin)),
+                    score=fmean(curve[-1] for curve in own.values()),
+                    baseline_score=fmean(curve[-1] for curve in other.values()),
+                    gap_closed=None if pooled is None else gap_closed(other, own, pooled, margin),
+                    rounds=len(other[seeds[0]]),
+                )
             )
-        )
-    return [_judge(pair, floor, margin, overlap) for pair, floor in _correct(pairs, overlap)]
+    return pairs
 
 
-def _correct(pairs: Sequence[Pair], overlap: float | None) -> list[tuple[Pair, float]]:
-    """Each pair with its p-values corrected over all ends and speeds, and the least that its end's could have been."""
+def judge(pairs: Sequence[Pair]) -> list[Pair]:
+    """The pairs with their p-values corrected over all ends and speeds, and with their verdicts."""
     tests: list[tuple[int, str, Estimate]] = []
     for place, pair in enumerate(pairs):
         if pair.difference is not None and pair.difference.p is not None:
             tests.append((place, "difference", pair.difference))
         if pair.speed is not None and pair.speed.log is not None and pair.speed.log.p is not None:
             tests.append((place, "log", pair.speed.log))
-    found = [estimate.p or 0.0 for _, _, estimate in tests]
+    found = [own.p or 0.0 for _, _, own in tests]
     corrected, floors = list(pairs), [1.0] * len(pairs)
-    for index, ((place, what, estimate), p_holm) in enumerate(zip(tests, holm(found), strict=True)):
-        pair, better = corrected[place], replace(estimate, p_holm=p_holm)
+    for index, ((place, what, own), p_holm) in enumerate(zip(tests, holm(found), strict=True)):
+        pair, better = corrected[place], replace(own, p_holm=p_holm)
         if what == "difference":
             corrected[place] = replace(pair, difference=better)
-            least = sign_flip_floor(len(estimate.differences)) if overlap is None else 0.0
+            least = sign_flip_floor(len(own.differences)) if pair.overlap is None else 0.0
             floors[place] = holm([*found[:index], min(least, found[index]), *found[index + 1 :]])[index]
         elif pair.speed is not None:
             corrected[place] = replace(pair, speed=replace(pair.speed, log=better))
-    return list(zip(corrected, floors, strict=True))
+    return [_judge(pair, floor) for pair, floor in zip(corrected, floors, strict=True)]
 
 
-def _judge(pair: Pair, floor: float, margin: float, overlap: float | None) -> Pair:
+def _judge(pair: Pair, floor: float) -> Pair:
+    """``floor`` is the least that the end's corrected p-value could have been."""
     difference, speed = pair.difference, pair.speed
-    if pair.verdict == "diverged" or difference is None or speed is None:
+    if difference is None or speed is None:
         return pair
-    if difference.p is None or floor >= ALPHA or (overlap is not None and len(pair.seeds) < LEAST_RESAMPLED):
+    if difference.p is None or floor >= ALPHA or (pair.overlap is not None and len(pair.seeds) < LEAST_RESAMPLED):
         return replace(pair, verdict="too few seeds")
     if speed.log is not None and shown(speed.log):
         pair = replace(pair, sooner="sooner" if speed.log.mean > 0 else "later")
     if shown(difference):
         words: tuple[Verdict, Verdict] = ("better", "worse") if pair.levelled_off else ("ahead", "behind")
         return replace(pair, verdict=words[0] if difference.mean > 0 else words[1])
-    if pair.levelled_off and difference.within(margin, overlap):
+    if pair.levelled_off and difference.within(pair.margin, pair.overlap):
         return replace(pair, verdict="equal")
     return pair
 

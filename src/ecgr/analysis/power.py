@@ -15,7 +15,7 @@ LARGEST = 64.0
 
 @dataclass(frozen=True, slots=True)
 class Power:
-    """What a comparison of ``rows`` pairs with ``seeds`` seeds each can show.
+    """What ``rows`` tests, an end and a speed for each method, with ``seeds`` seeds each can show.
 
     ``smallest_p`` is the smallest p-value after Holm; ``detectable`` the effect that is found with a probability of
     ``POWER`` where it is the only one, in units of the seed-to-seed spread of the paired differences, or None where
@@ -36,7 +36,7 @@ class Power:
     @property
     def sentence(self) -> str:
         """For a person, before anything is run."""
-        given = f"{_count(self.seeds, 'seed')} and {_count(self.rows, 'comparison')}"
+        given = f"{_count(self.seeds, 'seed')} and {_count(self.rows, 'test')}"
         if not self.decides:
             return (
                 f"{given} cannot decide: p after Holm cannot fall below {min(1.0, self.smallest_p):.2g};"
@@ -52,13 +52,13 @@ class Power:
 
 
 def power_of(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER) -> Power:
-    """What ``seeds`` paired seeds and ``rows`` comparisons in one Holm family can show.
+    """What ``seeds`` paired seeds and ``rows`` tests in one Holm family can show.
 
     >>> print(power_of(seeds=10, rows=4).sentence)
-    10 seeds and 4 comparisons can decide: an effect of 1.3 times the seed-to-seed spread is found in about 80 % of
+    10 seeds and 4 tests can decide: an effect of 1.3 times the seed-to-seed spread is found in about 80 % of
     cases, a much smaller one likely not (p after Holm from 0.0078).
     >>> print(power_of(seeds=5, rows=1).sentence)
-    5 seeds and 1 comparison cannot decide: p after Holm cannot fall below 0.062; 6 seeds are the least, 10 are better.
+    5 seeds and 1 test cannot decide: p after Holm cannot fall below 0.062; 6 seeds are the least, 10 are better.
     """
     rows = max(1, rows)
     smallest = min(1.0, rows * sign_flip_floor(seeds))

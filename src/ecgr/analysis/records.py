@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
-from ecgr.analysis.summaries import RunSummary, Values
+from ecgr.analysis.summaries import RunSummary
 from ecgr.errors import DataError
 from ecgr.runs.manifest import refuse_mixed
 from ecgr.runs.place import holder_path
@@ -81,11 +81,14 @@ def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
     return records
 
 
-def read_runs(records: Iterable[RunRecord], methods: Sequence[str] | None = None, setting: str = "") -> list[Run]:
+def read_runs(
+    records: Iterable[RunRecord], methods: Sequence[str] | None = None, setting: str = "", tuned: bool = False
+) -> list[Run]:
     """Each directory once, under the method and the setting that it is compared as.
 
-    A plan gives the ``methods``, in the order of the records, and all its runs are of one ``setting``. Without a plan a
-    run goes by its record's method, and what else differs between runs is their setting.
+    A plan gives the ``methods``, in the order of the records, and all its runs are of one ``setting``; it also knows
+    whether they were ``tuned``. Without a plan a run goes by its record's method, and what else differs between runs is
+    their setting.
     """
     unique = {record.directory.resolve(): record for record in records}.values()
     if not unique:
@@ -95,7 +98,7 @@ def read_runs(records: Iterable[RunRecord], methods: Sequence[str] | None = None
     for one in dict.fromkeys(settings):
         alike = [each for each in zip(unique, names, settings, strict=True) if each[2] == one]
         refuse_mixed([record for record, _, _ in alike], [name for _, name, _ in alike])
-    return [_run(*each) for each in zip(unique, names, settings, strict=True)]
+    return [_run(*each, tuned) for each in zip(unique, names, settings, strict=True)]
 
 
 def settings_of(records: Iterable[RunRecord]) -> list[str]:
@@ -142,18 +145,21 @@ def group_runs(runs: Sequence[Run], baseline: str) -> list[Group]:
     ]
 
 
-def _run(record: RunRecord, method: str, setting: str) -> Run:
+def _run(record: RunRecord, method: str, setting: str, tuned: bool) -> Run:
     rounds, metric, state = tuple(record.rounds), quantity_of(record.manifest), state_of(record)
     lost = (None,) * (_planned(record, rounds) - len(rounds)) if state == "diverged" else ()
     summary = RunSummary(
         method=method,
         seed=record.seed,
         values=(*(value_of(row, metric.name) for row in rounds), *lost),
-        worst_client=(*_column(rounds, "worst_client"), *lost),
         setting=setting,
         metric=metric,
-        step_norms=(*_column(rounds, "step_norm"), *lost),
         chance=chance_level(metric, record.manifest),
+        diverged=state == "diverged" or _ran_away(rounds),
+        rate=record.config.get("optimizer", {}).get("lr"),
+        constant_rate=record.config.get("schedule", {}).get("name", "constant") == "constant",
+        tuned=tuned,
+        overlap=record.manifest.get("overlap"),
     )
     return Run(record, summary, state, rounds)
 
@@ -205,8 +211,13 @@ def _method(record: RunRecord) -> str:
     return str(record.manifest["method"])
 
 
-def _column(rounds: Sequence[Mapping[str, Any]], name: str) -> Values:
-    return tuple(value_of(row, name) for row in rounds)
+def _ran_away(rounds: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether a server step has no finite length, though others have one.
+
+    Scores may stay finite all the same, as when every sample is taken for one class.
+    """
+    known = [value_of(row, "step_norm") is not None for row in rounds]
+    return any(known) and not all(known)
 
 
 def _held(holder: Path) -> bool:

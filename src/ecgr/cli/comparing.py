@@ -1,6 +1,5 @@
 """`ecgr compare`, `demo`, `report` and `figures`: make a comparison, and show what runs say."""
 
-import shlex
 import sys
 import webbrowser
 from collections.abc import Sequence
@@ -20,13 +19,10 @@ from ecgr.errors import ConfigError
 from ecgr.runs.runner import worker_count
 
 if TYPE_CHECKING:
-    from ecgr.analysis.pairs import Pair
     from ecgr.compare import Answer
 
 
 Directories = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")]
-MOST_SEEDS = 60
-"""More than this is never advised: a difference that needs more is small beside the spread."""
 DEMO_METHODS = ("fedavg", "fedavg+ecgr", "fedacg", "scaffold", "drift_correction")
 DEMO_TUNE = {"optimizer.lr": (0.05, 0.1, 0.2, 0.4)}
 """For each method, also the baseline: one common rate would only show which method it suits."""
@@ -70,6 +66,7 @@ def compare_command(
     out_dir: options.Out = None,
     *,
     work: options.Work,
+    details: Annotated[bool, typer.Option("--details", help="Print the statistics, too.")] = False,
     as_json: options.Json = False,
     open_it: options.OpenPage = False,
     dry_run: options.DryRun = False,
@@ -111,21 +108,21 @@ def compare_command(
     if as_json:
         say(answer.to_json())
     else:
-        show_answer(answer, () if is_finished(source) else sys.argv[1:])
+        show_answer(answer, () if is_finished(source) else sys.argv[1:], details)
     if open_it and answer.directory is not None:
         open_page(answer.directory / "report.html")
 
 
-def show_answer(answer: "Answer", arguments: Sequence[str]) -> None:
-    """The sentences, the picture and the table, where the files are, and what to do next if a command made the runs."""
-    out.print(answer)
+def show_answer(answer: "Answer", arguments: Sequence[str], details: bool = False) -> None:
+    """The advice, the table and the picture, cautions with the ``arguments`` that resolve them, where the files are."""
+    from ecgr.report.terminal import answer_parts
+
+    for part in answer_parts(answer, arguments, details):
+        out.print(part)
     directory = answer.directory
     assert directory is not None
-    say(f"{directory / 'comparison.json'}, {directory / 'comparison.csv'}")
-    if (directory / "report.html").exists():
-        say(f"report: {directory / 'report.html'}")
-    if arguments and (next_line := next_step(answer.pairs, arguments)):
-        say(next_line)
+    page = directory / "report.html"
+    say(f"{page if page.exists() else directory / 'comparison.json'}")
 
 
 def grid_of(assignments: Sequence[str]) -> dict[str, list[Any]]:
@@ -209,46 +206,6 @@ def figures_command(
 def _beside(directories: Sequence[Path], name: str) -> Path:
     """In the one directory given, or here if there are several."""
     return directories[0] / name if len(directories) == 1 else Path(name)
-
-
-def next_step(pairs: Sequence["Pair"], arguments: Sequence[str]) -> str:
-    """The command that decides what is inconclusive, from the command's own arguments; empty where nothing is."""
-    from ecgr.analysis.pairs import HEADLINE_PAIRS  # numpy and more, which the welcome does without
-    from ecgr.analysis.power import least_seeds
-
-    undecided = [pair for pair in pairs if pair.verdict in ("too few seeds", "inconclusive")]
-    if not undecided:
-        return ""
-    few = max((least_seeds(pair.family) for pair in undecided if pair.verdict == "too few seeds"), default=0)
-    if few:
-        command = shlex.join(["ecgr", *with_option(arguments, "--seeds", str(max(few, HEADLINE_PAIRS)))])
-        return f"Next: enough seeds to decide, and finished runs are kept: {command}"
-    needed = {pair.method: pair.seeds_needed for pair in undecided if pair.seeds_needed is not None}
-    within = {method: seeds for method, seeds in needed.items() if seeds <= MOST_SEEDS}
-    if not within:
-        rest = "difference that is left is" if len(undecided) == 1 else "differences that are left are"
-        return f"Next: nothing to gain from more seeds; the {rest} small beside the spread between seeds."
-    method = min(within, key=lambda name: within[name])
-    seeds = max(within[method], *(len(pair.seeds) + 1 for pair in undecided))
-    command = shlex.join(["ecgr", *with_option(arguments, "--seeds", str(seeds))])
-    return f"Next: {seeds} seeds would likely decide {method}, and finished runs are kept: {command}"
-
-
-def with_option(arguments: Sequence[str], option: str, value: str) -> list[str]:
-    """The arguments with an option's value changed, or added.
-
-    >>> with_option(["compare", "--seeds", "3", "--json"], "--seeds", "10")
-    ['compare', '--json', '--seeds', '10']
-    >>> with_option(["compare", "--seeds=3"], "--seeds", "10")
-    ['compare', '--seeds', '10']
-    """
-    kept: list[str] = []
-    skip = False
-    for argument in arguments:
-        if not skip and argument != option and not argument.startswith(f"{option}="):
-            kept.append(argument)
-        skip = argument == option and not skip
-    return [*kept, option, value]
 
 
 def open_page(page: Path) -> None:

@@ -203,12 +203,11 @@ class SweepDisplay:
     def _best(self, finished: Sequence[Planned]) -> str:
         """The method with the best mean among the finished runs; empty until there are two."""
         from ecgr.analysis.records import read_runs  # slow to import
-        from ecgr.analysis.summaries import last5
 
         for planned in finished:
             if planned.name not in self._ends:  # a finished run does not change any more
                 (run,) = read_runs([planned.record])
-                end, metric = last5(run.summary), run.summary.metric
+                end, metric = run.summary.end, run.summary.metric
                 self._ends[planned.name] = (planned.experiment.key(), run.summary.method, end, metric)
         methods: dict[str, list[float]] = {}
         for key, _, end, _ in self._ends.values():

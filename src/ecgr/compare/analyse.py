@@ -1,12 +1,13 @@
 """What finished runs say: from a comparison's directory, any other runs, or their summaries to the answer."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from ecgr.analysis.comparison import Comparison, compare, default_baseline
 from ecgr.analysis.records import Run, find_runs, read_runs
 from ecgr.analysis.summaries import RunSummary, read_summaries
-from ecgr.analysis.verdicts import Comparison, compare, default_baseline
 from ecgr.compare.plan import planned_records
 from ecgr.config.experiment import presets
 from ecgr.errors import ConfigError, DataError
@@ -33,10 +34,10 @@ def analyse(source: Any, baseline: str | None = None) -> Answer:
         found = analyse_runs(source, baseline)
     if not found.summaries:
         raise ConfigError("compare: none of the runs is finished")
-    if not any(pair.seeds for pair in found.pairs):
+    if not any(pair.seeds or pair.failed for pair in found.pairs):
         methods = ", ".join(dict.fromkeys(run.method for run in found.summaries))
         raise ConfigError(f"compare: nothing to compare: no seed has {found.baseline} and another of {methods}")
-    return Answer(found.baseline, found.pairs, found.summaries, found.runs)
+    return Answer(found.baseline, found.pairs, found.references, found.summaries, found.runs)
 
 
 def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
@@ -53,10 +54,10 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
         if plan is None:
             loose += [place] if isinstance(place, RunRecord) else _unplanned(Path(place))
             continue
-        planned, named = plan
+        planned, tuned, named = plan
         baseline = baseline or planned
         methods, records = [method for method, _ in named], [record for _, record in named]
-        runs += read_runs(records, methods, setting=str(place) if len(places) > 1 else "")
+        runs += read_runs(records, methods, setting=str(place) if len(places) > 1 else "", tuned=tuned)
     runs += read_runs(loose) if loose or not runs else []
     summaries = [run.summary for run in runs]
     if baseline is not None:
@@ -64,7 +65,7 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
     found = compare(
         [run.summary for run in runs if run.state in ("finished", "diverged")], baseline or default_baseline(summaries)
     )
-    return Comparison(found.baseline, found.pairs, found.summaries, runs)
+    return replace(found, runs=runs)
 
 
 def _unplanned(directory: Path) -> list[RunRecord]:

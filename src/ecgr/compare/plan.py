@@ -126,7 +126,7 @@ class Plan:
     @property
     def power(self) -> str:
         """What this number of seeds and comparisons can show at all."""
-        return power_of(len(self.seeds), len(self.pairs)).sentence
+        return power_of(len(self.seeds), 2 * len(self.pairs)).sentence
 
     @property
     def budget(self) -> str:
@@ -255,8 +255,8 @@ def anytime(raw: Raw) -> Raw:
     return raw if decays or "served" in run else override(raw, {"run.served": "average"})
 
 
-def planned_records(directory: Path) -> tuple[str, list[tuple[str, RunRecord]]] | None:
-    """The baseline of the plan that is kept in ``directory``, and each of its runs with its method; None without one.
+def planned_records(directory: Path) -> tuple[str, bool, list[tuple[str, RunRecord]]] | None:
+    """Of the plan kept in ``directory``: its baseline, whether it was tuned, and each run with its method; or None.
 
     A run that was not begun is left out; one that has more rounds than were planned is read as the shorter one.
     """
@@ -269,7 +269,8 @@ def planned_records(directory: Path) -> tuple[str, list[tuple[str, RunRecord]]] 
         baseline, rounds = str(content["baseline"]), content.get("rounds")
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise DataError(f"{path}: not the plan of a comparison ({error}); `ecgr compare` writes it") from None
-    return baseline, [(method, RunRecord.open(run, rounds)) for method, run in named if RunRecord.is_run(run)]
+    tuned = bool(content.get("tuned"))
+    return baseline, tuned, [(method, RunRecord.open(run, rounds)) for method, run in named if RunRecord.is_run(run)]
 
 
 def seed_list(seeds: int | str | Iterable[int]) -> list[int]:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 from ecgr.analysis.quantities import ACCURACY, Quantity
 from ecgr.analysis.records import read_runs
-from ecgr.analysis.summaries import last5
 from ecgr.analysis.tuning import Choice, Scored, Space, choose, extension, ranking
 from ecgr.compare.plan import FIRST_SEEDS, TUNING_SEEDS, VALIDATION, MethodPlan, Plan, Trial
 from ecgr.errors import ConfigError, QuorumLost
@@ -75,15 +74,13 @@ class Search:
         return choose(self.method.name, scored, self.quantity, self.space, added)
 
     def _scores(self, runs: Sequence[Planned]) -> dict[int, float | None]:
-        """How each run ended on the validation data; an average that is served has the last rounds in it."""
+        """How each run ended on the validation data."""
         scores: dict[int, float | None] = {}
         for planned in runs:
             score = None
             if planned.finished:
                 (run,) = read_runs([planned.record], [self.method.name])
-                score, self.quantity = last5(run.summary), run.summary.metric
-                if score is not None and planned.experiment.run.served == "average":
-                    score = run.summary.values[-1]
+                score, self.quantity = run.summary.end, run.summary.metric
             scores[planned.experiment.run.seed] = score
         return scores
 

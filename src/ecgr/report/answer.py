@@ -6,25 +6,24 @@ from io import StringIO
 from pathlib import Path
 
 from rich.console import Console, Group
-from rich.text import Text
 
+from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.summaries import summaries_json
-from ecgr.analysis.verdicts import Comparison
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.report.notebook import to_html
 from ecgr.report.page import write_report
 from ecgr.report.table import to_csv
 from ecgr.report.table import to_json as comparison_json
-from ecgr.report.terminal import Picture, to_table
-from ecgr.report.words import answer, best_first, notes, sentence
+from ecgr.report.terminal import answer_parts
+from ecgr.report.words import best_first
 from ecgr.runs.record import to_json
 
-WIDTH = 100
+WIDTH = 80
 
 
 class Answer(Comparison):
-    """What a comparison found, to be shown: ``print`` gives sentences and a table, a notebook pictures, too."""
+    """What a comparison found, to be shown: ``print`` gives advice, a table and cautions, a notebook a picture, too."""
 
     def to_json(self) -> str:
         """The text of ``comparison.json``; its keys are described in ``docs/reference/statistics.md``."""
@@ -53,10 +52,7 @@ class Answer(Comparison):
         return replace(self, directory=directory)
 
     def __rich__(self) -> Group:
-        sentences = (Text(sentence(pair)) for pair in best_first(self.pairs))
-        return Group(
-            Text(answer(self), "bold"), Picture(self), *sentences, to_table(self), Text("\n".join(notes(self)))
-        )
+        return Group(*answer_parts(self))
 
     def _repr_html_(self) -> str:
         return to_html(self)

@@ -1,14 +1,15 @@
 """The answer as figures for a paper, with matplotlib: PDF and PNG, one and two columns wide, and its table beside them.
 
-By default differences with their intervals, and the curves over rounds. On request also a panel for each value of what
-varies, and which steps were kept. The same records give the same files.
+By default the answer (where each method ended, beside its curve with the round of arrival), and the curves of all
+settings. On request also a panel for each value of what varies, and which steps were kept. The same records give the
+same files.
 """
 
 import math
 import re
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -18,14 +19,14 @@ from zlib import crc32
 import numpy as np
 from numpy.typing import NDArray
 
-from ecgr.analysis.pairs import Pair
+from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import MethodRuns, flat, group_runs, varying_keys
-from ecgr.analysis.verdicts import Comparison
 from ecgr.errors import DataError, EnvironmentFault, missing_extra
 from ecgr.files import write_atomically
-from ecgr.report.page_data import axis_title, binned_array, by_client, colour_numbers, kept_array
+from ecgr.report.page_data import arrivals, axis_title, binned_array, by_client, colour_numbers, kept_array
+from ecgr.report.picture import Ends, ends_of
 from ecgr.report.table import to_csv, to_latex
-from ecgr.report.words import best_first, visible
+from ecgr.report.words import visible
 from ecgr.simulation.kept import Kept
 
 if TYPE_CHECKING:
@@ -57,7 +58,7 @@ STYLE: dict[Any, Any] = {
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#b8a000", "#4d4d4d")
 """Okabe and Ito's, the baseline's first; told apart with any colour vision."""
 DASHES = ("--", "-", "-", ":", "-.", (0, (6, 1)))
-TONES = {"better": "#00694d", "worse": "#a03c00", "equivalent": "#005a8d", "not trained yet": "#7b3a86"}
+TONES = {"better": "#00694d", "ahead": "#00694d", "worse": "#a03c00", "behind": "#a03c00", "equal": "#005a8d"}
 """The page's colours of verdicts; the others are grey."""
 GREY = "0.35"
 KEPT, DAMPED = "#0072b2", "#e7ebee"
@@ -113,27 +114,39 @@ def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
     return written
 
 
-def difference_rows(figure: "Figure", pairs: Sequence[Pair]) -> None:
-    """A row for each pair: each seed as a dot, the mean with its interval, the colour by verdict."""
-    ax = figure.subplots()
-    quantity = pairs[0].metric
-    scale = 100.0 if quantity.is_share else 1.0
-    if margin := pairs[0].margin:
-        ax.axvspan(-scale * margin, scale * margin, color="0.93", linewidth=0, zorder=0)
-    ax.axvline(0, color="0.4", linewidth=0.8)
-    several = len({pair.setting for pair in pairs}) > 1
-    for row, pair in enumerate(pairs):
-        _difference(ax, -row, pair, scale)
-    names = [f"{pair.setting}, {pair.method}" if several and pair.setting else pair.method for pair in pairs]
-    ax.set_yticks([-row for row in range(len(pairs))], [short_title(name) for name in names])
-    ax.set_ylim(0.6 - len(pairs), 0.6)
-    unit = quantity.difference_unit
-    name = quantity.name.replace("_", " ")
-    ax.set_xlabel(f"difference to {short_title(pairs[0].baseline)}, " + (f"{unit} of {name}" if unit else name))
-    if not quantity.larger_is_better:
-        ax.invert_xaxis()  # better is to the right
-    ax.grid(axis="x")
-    ax.set_axisbelow(True)
+def answer_panels(
+    figure: "Figure", ends: Ends, methods: Sequence[MethodRuns], arrived: Mapping[str, tuple[float, float]]
+) -> None:
+    """Where each method ended, and its curve with the round in which it gets to what the baseline ends with."""
+    wide = figure.get_figwidth() > 5
+    left, right = figure.subplots(1, 2) if wide else figure.subplots(2, 1, height_ratios=(2, 3))
+    scale = 100.0 if ends.metric.is_share else 1.0
+    left.axvline(scale * ends.baseline, color="0.4", linewidth=0.8, linestyle=":")
+    for row, mark in enumerate(ends.marks):
+        colour = TONES.get(mark.kind, GREY)
+        if mark.interval is not None:
+            left.plot([scale * end for end in mark.interval], [-row] * 2, color=colour, linewidth=1.6)
+        hollow = {"markerfacecolor": "white"} if mark.kind == "reference" else {}
+        left.plot([scale * mark.score], [-row], "o", markersize=4.5, color=colour, **hollow)
+    left.set_yticks([-row for row in range(len(ends.marks))], [short_title(mark.label) for mark in ends.marks])
+    left.set_ylim(0.6 - len(ends.marks), 0.6)
+    left.set_xlabel(axis_title(ends.metric))
+    if not ends.metric.larger_is_better:
+        left.invert_xaxis()  # better is to the right
+    left.grid(axis="x")
+    left.set_axisbelow(True)
+    colours = colour_numbers((own.method for own in methods), ends.marks[0].label)
+    for own in methods:
+        line = _curve(right, own, colours[own.method])
+        if line is not None:
+            line.set_label(short_title(own.method))
+            if own.method in arrived:
+                number, target = arrived[own.method]
+                right.plot([number], [scale * target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
+    whole_rounds(right)
+    right.set(xlabel="round", ylabel=axis_title(ends.metric))
+    right.grid(axis="y", linewidth=0.4, color="0.88")
+    right.legend(loc="best")
 
 
 def panel_grid(count: int, width: float) -> tuple[int, int]:
@@ -316,17 +329,19 @@ def draw_partition(counts: NDArray[np.int64], classes: Sequence[str], path: Path
 
 def _answers(panels: Sequence[Panel], comparison: Comparison) -> Iterator[Drawing]:
     """What most readers need."""
-    pairs = [pair for pair in best_first(comparison.pairs) if pair.primary.mean is not None]
-    for name in dict.fromkeys(pair.metric.name for pair in pairs):
-        own = [pair for pair in pairs if pair.metric.name == name]
-        title = "differences" if len(own) == len(pairs) else f"differences-{_slug(name)}"
-        yield title, partial(_rows_height, rows=len(own)), partial(difference_rows, pairs=own)
+    found = ends_of(comparison)
+    for ends in found:
+        methods = next(own for title, own in panels if title == ends.setting)
+        name = "answer" if len(found) == 1 else f"answer-{_slug(ends.setting)}"
+        draw = partial(answer_panels, ends=ends, methods=methods, arrived=arrivals(comparison, ends.setting))
+        yield name, partial(_answer_height, rows=len(ends.marks)), draw
     shown = [panel for panel in panels if any(run.rounds for own in panel[1] for run in own.runs)]
     yield "curves", _height(shown), partial(curve_panels, panels=shown, baseline=comparison.baseline)
 
 
-def _rows_height(width: float, rows: int) -> float:
-    return 0.75 + 0.3 * rows
+def _answer_height(width: float, rows: int) -> float:
+    ends = 0.7 + 0.28 * rows
+    return max(2.2, ends) if width > 5 else 2.2 + ends
 
 
 def _height(panels: Sequence[Any]) -> Callable[[float], float]:
@@ -357,17 +372,8 @@ def _slug(text: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{mark:08x}"
 
 
-def _difference(ax: "Axes", row: float, pair: Pair, scale: float) -> None:
-    found, colour = pair.primary, TONES.get(pair.verdict, GREY)
-    seeds = [scale * value for value in found.differences if value is not None]
-    ax.plot(seeds, [row + 0.16] * len(seeds), "o", markersize=2.5, color=colour, alpha=0.45, markeredgewidth=0)
-    if found.interval is not None:
-        ax.plot([scale * end for end in found.interval], [row - 0.1] * 2, color=colour, linewidth=1.6)
-    ax.plot([scale * (found.mean or 0.0)], [row - 0.1], "D", markersize=4, color=colour)
-
-
 def _curve(ax: "Axes", own: MethodRuns, number: int) -> Any:
-    """The mean of a method's runs, and behind it each of them; None if there is nothing to draw."""
+    """The mean of a method's runs in the band from the lowest to the highest; None if there is nothing to draw."""
     runs = [run for run in own.counted if run.rounds]
     if not runs:
         return None
@@ -378,6 +384,6 @@ def _curve(ax: "Axes", own: MethodRuns, number: int) -> Any:
     colour = COLOURS[number if number < len(COLOURS) else 1 + (number - 1) % (len(COLOURS) - 1)]
     marker = "o" if length == 1 else None
     if len(runs) > 1:
-        ax.plot(rounds, values.T, color=colour, alpha=0.3, linewidth=0.4, marker=marker)
+        ax.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.13, linewidth=0)
     dash = DASHES[number % len(DASHES)]
     return ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=dash, marker=marker)[0]

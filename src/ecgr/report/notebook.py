@@ -1,4 +1,4 @@
-"""An answer in a notebook: its sentence, then its table with the page's small pictures.
+"""An answer in a notebook: advice, the picture, the table, cautions.
 
 It needs no extra, no style sheet and no script. Every name is escaped, and control characters are made visible.
 """
@@ -6,10 +6,10 @@ It needs no extra, no style sheet and no script. Every name is escaped, and cont
 from html import escape
 from typing import Any
 
-from ecgr.analysis.verdicts import Comparison
-from ecgr.report.cards import SIZE, cards, to_svg
+from ecgr.analysis.comparison import Comparison
+from ecgr.report.picture import ends_of, to_svg
 from ecgr.report.table import results_table
-from ecgr.report.words import answer, notes, visible
+from ecgr.report.words import advice, cautions, reference_lines, visible
 
 
 def to_html(comparison: Comparison) -> str:
@@ -17,44 +17,26 @@ def to_html(comparison: Comparison) -> str:
     if not comparison.pairs:
         return "<p>Nothing was compared.</p>"
     table = visible(results_table(comparison))
-    pictures = visible(cards(comparison))
-    verdict = len(table["columns"]) - 1  # the picture stands before it
-    numeric = [column["numeric"] for column in table["columns"]]
-    heads = [_cell("th", escape(column["label"]), column["numeric"]) for column in table["columns"]]
-    rows = [
-        [_cell("td", escape(cell["text"]), right) for cell, right in zip(row, numeric, strict=True)]
-        for row in table["rows"]
-    ]
-    heads.insert(verdict, _cell("th", escape(_axis(pictures)), False))
-    following = iter(pictures)
-    for row, cells in zip(rows, table["rows"], strict=True):
-        card = None if cells[-1]["style"] == "baseline" else next(following)
-        row.insert(verdict, f'<td style="width: {SIZE["width"]}px">{_figure(card)}</td>')
     return "\n".join(
         [
             '<div class="ecgr-answer tex2jax_ignore mathjax_ignore">',  # a dollar in a name is no formula
-            f"<p><strong>{escape(visible(answer(comparison)))}</strong></p>",
+            f"<p><strong>{escape(visible(advice(comparison)))}</strong></p>",
+            *(f'<div style="max-width: 560px">{visible(to_svg(ends))}</div>' for ends in ends_of(comparison)),
             "<table>",
             f'<caption style="text-align: left">{escape(table["caption"])}</caption>',
-            f"<thead><tr>{''.join(heads)}</tr></thead>",
+            f"<thead>{_row('th', [column['label'] for column in table['columns']], table)}</thead>",
             "<tbody>",
-            *(f"<tr>{''.join(row)}</tr>" for row in rows),
+            *(_row("td", [cell["text"] for cell in row], table) for row in table["rows"]),
             "</tbody></table>",
-            *(f"<p>{escape(visible(note))}</p>" for note in notes(comparison)),
+            *(f"<p>{escape(visible(line))}</p>" for line in (*reference_lines(comparison), *cautions(comparison))),
             "</div>",
         ]
     )
 
 
-def _figure(card: dict[str, Any] | None) -> str:
-    return to_svg(card["picture"]) if card and card["picture"] else ""
-
-
-def _axis(pictures: list[dict[str, Any]]) -> str:
-    """What the pictures show, where they show one thing."""
-    units = dict.fromkeys(card["picture"]["unit"] for card in pictures if card["picture"])
-    return f"{', '.join(units)}; better is to the right" if units else ""
-
-
-def _cell(tag: str, content: str, right: bool) -> str:
-    return f'<{tag} style="text-align: {"right" if right else "left"}">{content}</{tag}>'
+def _row(tag: str, texts: list[str], table: dict[str, Any]) -> str:
+    sides = ("right" if column["numeric"] else "left" for column in table["columns"])
+    cells = (
+        f'<{tag} style="text-align: {side}">{escape(text)}</{tag}>' for side, text in zip(sides, texts, strict=True)
+    )
+    return f"<tr>{''.join(cells)}</tr>"

@@ -13,13 +13,13 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
+from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import group_runs
-from ecgr.analysis.verdicts import Comparison
 from ecgr.errors import EnvironmentFault, missing_extra
 from ecgr.files import write_atomically
-from ecgr.report.cards import to_svg
 from ecgr.report.page_data import page_data
 from ecgr.report.page_text import page_text
+from ecgr.report.picture import ends_of, to_svg
 from ecgr.report.words import visible
 
 SCRIPTS = ("base.js", "tables.js", "curves.js", "steps.js", "federation.js", "start.js")
@@ -58,7 +58,7 @@ def render(comparison: Comparison) -> str:
     )
     return environment.get_template("report.html.j2").render(
         text,
-        to_svg=lambda picture: Markup(to_svg(picture)),
+        pictures=[Markup(visible(to_svg(ends))) for ends in ends_of(comparison)],
         data=htmlsafe_json_dumps(data, separators=(",", ":"), sort_keys=False),
         drawn=data,
         policy=policy(scripts=[plotly, script], styles=[style, ""]),
@@ -72,7 +72,7 @@ def render(comparison: Comparison) -> str:
 def page_content(comparison: Comparison) -> tuple[dict[str, Any], dict[str, Any]]:
     """What is drawn and what is told."""
     groups = group_runs(comparison.runs, comparison.baseline)
-    data, text = page_data(groups, comparison.baseline), page_text(groups, comparison)
+    data, text = page_data(groups, comparison), page_text(groups, comparison)
     return visible(data), visible({**text, "sections": sections(data, text)})
 
 
@@ -80,8 +80,8 @@ def sections(data: Mapping[str, Any], text: Mapping[str, Any]) -> list[dict[str,
     """The sections that there is something for, as the page's menu names them."""
     there = {
         "answer": ("Answer", True),
-        "comparison": ("Comparison", text["comparison"]),
         "curves": ("Curves", text["curves"]),
+        "statistics": ("Statistics", text["statistics"]),
         "steps": ("Kept steps", data["steps"]),
         "federation": ("Federation", data["federations"]),
         "cost": ("Cost", text["cost"]),

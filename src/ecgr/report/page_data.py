@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.quantities import Quantity
 from ecgr.analysis.records import Group, Run
 from ecgr.simulation.kept import Kept
@@ -29,12 +30,13 @@ LEVELS, ABSENT = 250, 255
 Entries = Sequence[Kept]
 
 
-def page_data(groups: Sequence[Group], baseline: str) -> dict[str, Any]:
+def page_data(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
     """What the page's scripts read."""
+    baseline = comparison.baseline
     colours = colour_numbers((own.method for group in groups for own in group.methods), baseline)
     kept = {id(run): run.record.kept() for group in groups for own in group.methods for run in own.runs}
     return {
-        "groups": [_group(group, colours) for group in groups],
+        "groups": [_group(group, colours, arrivals(comparison, group.setting)) for group in groups],
         "steps": _steps(groups, kept),
         "federations": _federations(groups),
     }
@@ -44,6 +46,19 @@ def colour_numbers(methods: Iterable[str], baseline: str) -> dict[str, int]:
     """Zero for the baseline, one and up for the others in the order in which they come."""
     others = dict.fromkeys(method for method in methods if method != baseline)
     return {baseline: 0, **{method: number for number, method in enumerate(others, start=1)}}
+
+
+def arrivals(comparison: Comparison, setting: str) -> dict[str, tuple[float, float]]:
+    """For each method of a setting the mean round in which it gets to what the baseline ends with, and what that is.
+
+    Only where all but a few seeds do; a method that has no factor has no such round.
+    """
+    found: dict[str, tuple[float, float]] = {}
+    for pair in comparison.pairs:
+        if pair.setting == setting and pair.speed is not None and pair.speed.log is not None:
+            found[pair.method] = (pair.speed.rounds[0], pair.speed.target)
+            found[comparison.baseline] = (pair.speed.rounds[1], pair.speed.target)
+    return found
 
 
 def axis_title(quantity: Quantity) -> str:
@@ -56,14 +71,22 @@ def axis_title(quantity: Quantity) -> str:
     return ", ".join(part for part in (f"test {quantity.name.replace('_', ' ')}", unit) if part)
 
 
-def _group(group: Group, colours: Mapping[str, int]) -> dict[str, Any]:
+def _group(group: Group, colours: Mapping[str, int], arrived: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
     quantity = group.methods[0].runs[0].summary.metric
+    scale = 100.0 if quantity.is_share else 1.0
     return {
         "label": group.setting,
         "metric": axis_title(quantity),
         "digits": ".1f" if quantity.is_share else ".4~g",
         "methods": [
-            {"label": own.method, "colour": colours[own.method], "runs": [_curves(run, quantity) for run in own.runs]}
+            {
+                "label": own.method,
+                "colour": colours[own.method],
+                "arrives": [_short(arrived[own.method][0]), _short(scale * arrived[own.method][1])]
+                if own.method in arrived
+                else None,
+                "runs": [_curves(run, quantity) for run in own.runs],
+            }
             for own in group.methods
         ],
     }

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
+from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import Group, MethodRuns, Run, flat, varying_keys
-from ecgr.analysis.summaries import METRICS, PRIMARY, last5
-from ecgr.analysis.verdicts import Comparison
 from ecgr.files import to_toml
-from ecgr.report.cards import cards
-from ecgr.report.table import Cell, Table, other_readings, results_table, table
-from ecgr.report.words import answer, count
+from ecgr.report.table import Cell, Table, results_table, statistics_table, table
+from ecgr.report.words import advice, best_first, cautions, count, details, reference_lines, sentence
 
 NAMED = 6
 """Runs named in a warning before the rest are only counted."""
@@ -34,17 +32,22 @@ COST = ("method", "bytes up#", "bytes down#", "upload of a run#", "memory for st
 def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
     """What the template prints."""
     runs = comparison.runs
-    compared = any(pair.primary.mean is not None or pair.verdict == "diverged" for pair in comparison.pairs)
+    compared = any(pair.difference is not None or pair.verdict == "diverged" for pair in comparison.pairs)
     return {
-        "heading": "Did it help?" if compared else "What was run",
+        "heading": "Which method to use" if compared else "What was run",
         "names": join_values(run.record.manifest.get("name") for run in runs),
-        "facts": _facts(runs),
-        "lead": answer(comparison) if compared and len(comparison.pairs) > 1 else "",
-        "answers": cards(comparison),
+        "facts": _facts(runs, comparison),
+        "lead": advice(comparison) if compared else "",
+        "comparison": results_table(comparison) if compared else None,
+        "worth": reference_lines(comparison),
+        "cautions": cautions(comparison) if compared else [],
         "instead": [] if compared else _instead(groups, comparison.baseline),
         "warnings": warnings(runs),
-        "comparison": results_table(comparison) if comparison.pairs else None,
-        "others": other_readings(comparison),
+        "statistics": statistics_table(comparison) if compared else None,
+        "sentences": [
+            {"text": sentence(pair), "details": details(pair, comparison.family)}
+            for pair in best_first(comparison.pairs)
+        ],
         "curves": any(run.rounds for run in runs),
         "groups": [
             {
@@ -103,7 +106,7 @@ def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
 
 def _endings(own: MethodRuns) -> Iterable[str]:
     runs = [run for run in own.counted if run.rounds]
-    ends = [end for run in runs if (end := last5(run.summary)) is not None]
+    ends = [end for run in runs if (end := run.summary.end) is not None]
     if not ends:
         yield f"{own.label}: no round yet." if not runs else f"{own.label}: no finite number at the end."
         return
@@ -112,8 +115,7 @@ def _endings(own: MethodRuns) -> Iterable[str]:
     spread = f" ({quantity.number(min(ends))} to {quantity.number(max(ends))})" if len(ends) > 1 else ""
     verb = "ended" if runs[0].state == "finished" else "stands"
     yield (
-        f"{own.label}: {verb} at {quantity.level(fmean(ends))}{spread},"
-        f" {METRICS[PRIMARY].describe(quantity, rounds)},"
+        f"{own.label}: {verb} at {quantity.level(fmean(ends))}{spread}, {quantity.name.replace('_', ' ')}"
         f" after {count(rounds, 'round')}, {seeds}."
     )
 
@@ -127,7 +129,7 @@ def _plot_text(group: Group, what: str, last: Callable[[Run], float | None], sho
     return f"{what} over rounds, {group.setting}: {', '.join(ended) or 'no round yet'}"
 
 
-def _facts(runs: Sequence[Run]) -> list[str]:
+def _facts(runs: Sequence[Run], comparison: Comparison) -> list[str]:
     configs = [run.record.config for run in runs]
 
     def values(section: str, key: str) -> str:
@@ -139,8 +141,16 @@ def _facts(runs: Sequence[Run]) -> list[str]:
         f"{clients} clients" if (clients := values("partition", "clients")) else "",
         f"{values('federation', 'rounds')} rounds",
         _seeds({run.summary.seed for run in runs}),
+        "tuned" if comparison.tuned else "not tuned",
+        _rates(comparison.rates()),
     ]
     return [fact for fact in facts if fact]
+
+
+def _rates(rates: Mapping[str, float]) -> str:
+    if len(set(rates.values())) < 2:
+        return f"learning rate {join_values(rates.values())}" if rates else ""
+    return f"learning rates {', '.join(f'{rate:.2g} ({method})' for method, rate in rates.items())}"
 
 
 def _seeds(seeds: set[int]) -> str:

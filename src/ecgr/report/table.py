@@ -1,4 +1,4 @@
-"""The table of results, made once: a row a method, the baseline first, then the best.
+"""The table of results, made once: a row a method, the baseline first, then the best, then the references.
 
 Terminal, page, notebook and LaTeX show `results_table`; CSV holds the same rows with all digits; JSON holds everything.
 JSON and CSV keep shares as shares of one, as the records do; what people read is in percent and points.
@@ -6,25 +6,22 @@ JSON and CSV keep shares as shares of one, as the records do; what people read i
 
 import csv
 import io
-import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from ecgr.analysis.pairs import HEADLINE_PAIRS, LEVEL, Estimate, Pair
-from ecgr.analysis.power import ALPHA, POWER
-from ecgr.analysis.quantities import ACCURACY, MARGIN, Quantity
-from ecgr.analysis.summaries import METRICS, PRIMARY, last5
-from ecgr.analysis.verdicts import Comparison
-from ecgr.report.words import answer, best_first, details, sentence, visible
+from ecgr.analysis.comparison import Comparison, Reference
+from ecgr.analysis.curves import LEVEL, Estimate
+from ecgr.analysis.findings import ALPHA, Pair
+from ecgr.analysis.quantities import ACCURACY, Quantity
+from ecgr.report.words import advice, by_setting, cautions, count, factor, reference_lines, sentence, visible
 
-OTHERS = [name for name in METRICS if name != PRIMARY]
 CSV_COLUMNS = (
-    *("setting", "method", "baseline", "seeds", "metric", "unit", "larger_is_better", "score"),
-    *("difference", "interval_low", "interval_high", "p_holm", "effect_size", "p_equivalent", "seeds_needed"),
-    *("verdict", "note", "differences", *(f"difference_{name}" for name in OTHERS)),
+    *("setting", "method", "baseline", "seeds", "rounds", "metric", "unit", "larger_is_better", "score"),
+    *("difference", "interval_low", "interval_high", "p_holm", "factor", "factor_low", "factor_high", "factor_p_holm"),
+    *("levelled_off", "gap_closed", "verdict", "differences"),
 )
 _SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
@@ -47,7 +44,8 @@ class Row:
     metric: Quantity
     seeds: int
     score: float | None
-    pair: Pair | None
+    pair: Pair | None = None
+    kind: str = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,76 +85,69 @@ def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]])
 
 
 def result_rows(comparison: Comparison) -> list[Row]:
-    """The baseline's row and one for each pair, setting by setting."""
+    """The baseline's row, one for each pair, one for each reference, setting by setting."""
     rows: list[Row] = []
-    pairs = best_first(comparison.pairs)
-    for setting in dict.fromkeys(pair.setting for pair in pairs):
-        own = [pair for pair in pairs if pair.setting == setting]
-        base = [run for run in comparison.summaries if (run.setting, run.method) == (setting, comparison.baseline)]
-        ends = [last5(run) for run in base]
-        known = [end for end in ends if end is not None]
-        mean = fmean(known) if known and len(known) == len(ends) else None
-        rows.append(Row(setting, comparison.baseline, own[0].metric, len(base), mean, None))
-        rows += [Row(setting, p.method, p.metric, len(p.seeds), p.primary.method_mean, p) for p in own]
+    for setting, own in by_setting(comparison).items():
+        base = [run.end for run in comparison.summaries if (run.method, run.setting) == (comparison.baseline, setting)]
+        known = [end for end in base if end is not None]
+        mean = fmean(known) if known and len(known) == len(base) else own[0].baseline_score
+        metric = own[0].metric
+        rows.append(Row(setting, comparison.baseline, metric, len(base), mean))
+        rows += [Row(setting, p.method, metric, len(p.seeds), p.score, p, p.verdict) for p in own]
+        rows += [
+            Row(setting, ref.name, metric, len(ref.difference.differences), ref.score, kind="reference")
+            for ref in comparison.references
+            if ref.setting == setting
+        ]
     return rows
 
 
-def results_table(comparison: Comparison) -> Table:
+def results_table(comparison: Comparison, references: bool = True) -> Table:
     """What everybody is shown."""
-    rows = result_rows(comparison)
+    rows = [row for row in result_rows(comparison) if references or row.kind != "reference"]
     several = len({row.setting for row in rows}) > 1
-    described = dict.fromkeys(
-        f"{row.pair.description.capitalize()}{_unit(row.metric)} ({row.metric.direction})" for row in rows if row.pair
-    )
     metrics = {row.metric.name.replace("_", " ") for row in rows}
     score = metrics.pop() if len(metrics) == 1 else "score"
     return table(
-        "; ".join(described) + "; p after Holm",
-        [
-            *("method", *(["setting"] if several else []), "seeds#", f"{score}#", "difference#"),
-            *(f"{100 * LEVEL:g} % CI#", "p#", "verdict"),
-        ],
+        _caption(comparison),
+        ["method", *(["setting"] if several else []), f"{score}#", "difference#", "sooner#", "verdict"],
         [
             [
                 Cell(row.method),
                 *([Cell(row.setting)] if several else []),
-                Cell(str(row.seeds), row.seeds),
                 Cell(row.metric.number(row.score), row.score),
-                *(_pair_cells(row.pair) if row.pair else [*[Cell("")] * 3, Cell("baseline", style="baseline")]),
+                *(_pair_cells(row.pair) if row.pair else [Cell(""), Cell("")]),
+                Cell(row.kind, style=row.kind.replace(" ", "-")),
             ]
             for row in rows
         ],
     )
 
 
-def other_readings(comparison: Comparison) -> Table:
-    """Differences in the metrics that describe and do not decide."""
-    pairs = best_first(comparison.pairs)
+def statistics_table(comparison: Comparison) -> Table:
+    """What the verdicts rest on."""
+    pairs = [pair for pairs in by_setting(comparison).values() for pair in pairs]
     several = len({pair.setting for pair in pairs}) > 1
     return table(
-        "Other readings of the same curves: difference to the baseline; they describe and get no verdict",
+        f"p-values after Holm over {count(comparison.family, 'test')}; a round of arrival is the mean over seeds",
         [
             *("method", *(["setting"] if several else [])),
-            *(name.replace("_", " ") + (" (optimistic)" if METRICS[name].optimistic else "") + "#" for name in OTHERS),
+            *("seeds#", "p of the end#", "p of the speed#", "arrives#", "baseline arrives#", "levelled off"),
         ],
         [
             [
                 Cell(pair.method),
                 *([Cell(pair.setting)] if several else []),
-                *(
-                    Cell(METRICS[name].change(pair.metric, m), m)
-                    for name in OTHERS
-                    for m in [pair.estimates[name].mean]
-                ),
+                Cell(str(len(pair.seeds)), len(pair.seeds)),
+                _p_cell(pair.difference),
+                _p_cell(None if pair.speed is None else pair.speed.log),
+                *(Cell(f"{number:.0f}", number) for number in (pair.speed.rounds if pair.speed else ())),
+                *([Cell("-")] * (0 if pair.speed else 2)),
+                Cell("yes" if pair.levelled_off else "no"),
             ]
             for pair in pairs
         ],
     )
-
-
-def verdict_class(pair: Pair) -> str:
-    """The verdict as a name for styles."""
-    return pair.verdict.replace(" ", "-")
 
 
 def to_csv(comparison: Comparison) -> str:
@@ -202,63 +193,74 @@ def latex(text: str) -> str:
 
 
 def to_json(comparison: Comparison) -> dict[str, Any]:
-    """Everything, with stable keys; every number is finite, null where there is none or it is infinite.
+    """Everything, with stable keys; every number is finite, null where there is none.
 
     The keys are described in ``docs/reference/statistics.md``.
 
-    >>> to_json(Comparison("fedavg", ()))["primary"]
-    'last5'
+    >>> to_json(Comparison("fedavg", ()))["pairs"]
+    []
     """
-    quantity = comparison.pairs[0].metric if comparison.pairs else ACCURACY
-    rounds = max((pair.rounds for pair in comparison.pairs), default=5)
-    power = comparison.power
+    pairs, runs = comparison.pairs, comparison.summaries
     return {
+        "advice": advice(comparison),
         "baseline": comparison.baseline,
-        "answer": answer(comparison),
-        "primary": PRIMARY,
-        "metric": _quantity_json(quantity),
+        "metric": _quantity_json(pairs[0].metric if pairs else ACCURACY),
+        "margin": pairs[0].margin if pairs else None,
+        "rounds": max((run.rounds for run in runs), default=0),
+        "seeds": sorted({run.seed for run in runs}),
+        "tuned": comparison.tuned,
+        "rates": comparison.rates(),
         "level": LEVEL,
         "alpha": ALPHA,
-        "power": POWER,
-        "margin": MARGIN,
-        "headline_seeds": HEADLINE_PAIRS,
-        "family": comparison.family,
-        "plan": {
-            "seeds": power.seeds,
-            "rows": power.rows,
-            "smallest_p": power.smallest_p,
-            "detectable": power.detectable,
-            "least_seeds": power.least_seeds,
-            "sentence": power.sentence,
-        },
-        "metrics": {
-            name: {
-                "description": metric.describe(quantity, rounds),
-                "unit": quantity.unit if metric.unit == "metric" else metric.unit,
-                "lower_is_better": metric.lower_is_better(quantity),
-                "optimistic": metric.optimistic,
-            }
-            for name, metric in METRICS.items()
-        },
-        "pairs": [_pair_json(pair) for pair in comparison.pairs],
+        "tests": comparison.family,
+        "references": [_reference_json(reference) for reference in comparison.references],
+        "worth": reference_lines(comparison),
+        "cautions": cautions(comparison),
+        "pairs": [_pair_json(pair) for pair in pairs],
     }
 
 
-def _unit(quantity: Quantity) -> str:
-    if quantity.is_share:
-        return ", in percent and points"
-    return f", in {quantity.unit}" if quantity.unit else ""
+def _caption(comparison: Comparison) -> str:
+    pairs = comparison.pairs
+    rounds = sorted({pair.rounds for pair in pairs})
+    seeds = sorted({len(pair.seeds) for pair in pairs})
+    units = dict.fromkeys(
+        f"in {pair.metric.difference_unit}" if pair.metric.difference_unit else "in its own unit" for pair in pairs
+    )
+    directions = dict.fromkeys(pair.metric.direction for pair in pairs if not pair.metric.larger_is_better)
+    return ", ".join(
+        [
+            f"After {_span(rounds, 'round')}",
+            _span(seeds, "seed"),
+            *directions,
+            f"differences {' or '.join(units)} with {100 * LEVEL:g} % CI",
+        ]
+    )
+
+
+def _span(numbers: Sequence[int], what: str) -> str:
+    if len(numbers) > 1:
+        return f"{numbers[0]} to {count(numbers[-1], what)}"
+    return count(numbers[0] if numbers else 0, what)
 
 
 def _pair_cells(pair: Pair) -> list[Cell]:
-    found, metric = pair.primary, pair.metric
-    low = found.interval and found.interval[0]
+    found, metric = pair.difference, pair.metric
+    if found is None:
+        return [Cell("-"), Cell("-")]
+    spread = "" if found.interval is None else f" ({metric.range(found.interval)})"
+    speed = factor(pair)
+    if pair.speed and not speed:
+        speed = f"{len(pair.seeds) - pair.speed.late} of {len(pair.seeds)} arrive"
     return [
-        Cell(metric.change(found.mean), found.mean),
-        Cell("-" if found.interval is None else metric.range(found.interval), low),
-        Cell("-" if found.p_holm is None else f"{found.p_holm:.2g}", found.p_holm),
-        Cell(pair.verdict, style=verdict_class(pair)),
+        Cell(f"{metric.change(found.mean)}{spread}", found.mean),
+        Cell(speed, pair.speed.factor if pair.speed else None),
     ]
+
+
+def _p_cell(found: Estimate | None) -> Cell:
+    p = None if found is None else found.p_holm
+    return Cell("-" if p is None else f"{p:.2g}", p)
 
 
 def _csv_row(row: Row, baseline: str) -> Mapping[str, Any]:
@@ -271,25 +273,31 @@ def _csv_row(row: Row, baseline: str) -> Mapping[str, Any]:
         "unit": row.metric.unit,
         "larger_is_better": row.metric.larger_is_better,
         "score": row.score,
-        "verdict": "baseline",
+        "verdict": row.kind,
     }
     if (pair := row.pair) is None:
         return values
-    low, high = pair.primary.interval or (None, None)
-    differences = zip(pair.seeds, pair.primary.differences, strict=True)
+    found, speed = pair.difference, pair.speed
+    low, high = (found and found.interval) or (None, None)
+    slowest, fastest = (speed and speed.interval) or (None, None)
     return values | {
-        "difference": pair.primary.mean,
+        "rounds": pair.rounds,
+        "difference": found and found.mean,
         "interval_low": low,
         "interval_high": high,
-        "p_holm": pair.primary.p_holm,
-        "effect_size": _finite(pair.primary.dz),
-        "p_equivalent": pair.primary.p_equivalent,
-        "seeds_needed": pair.seeds_needed,
-        "verdict": pair.verdict,
-        "note": pair.note,
-        "differences": " ".join(f"{seed}:{'' if gain is None else repr(gain)}" for seed, gain in differences),
-        **{f"difference_{name}": pair.estimates[name].mean for name in OTHERS},
+        "p_holm": found and found.p_holm,
+        "factor": speed and speed.factor,
+        "factor_low": slowest,
+        "factor_high": fastest,
+        "factor_p_holm": speed and speed.log and speed.log.p_holm,
+        "levelled_off": pair.levelled_off,
+        "gap_closed": pair.gap_closed,
+        "differences": " ".join(f"{seed}:{gain!r}" for seed, gain in _by_seed(pair).items()),
     }
+
+
+def _by_seed(pair: Pair) -> dict[int, float]:
+    return {} if pair.difference is None else dict(zip(pair.seeds, pair.difference.differences, strict=True))
 
 
 def _pair_json(pair: Pair) -> dict[str, Any]:
@@ -297,44 +305,63 @@ def _pair_json(pair: Pair) -> dict[str, Any]:
         "setting": pair.setting,
         "method": pair.method,
         "baseline": pair.baseline,
-        "metric": _quantity_json(pair.metric),
         "verdict": pair.verdict,
-        "difference": pair.primary.mean,
-        "interval": None if pair.primary.interval is None else list(pair.primary.interval),
-        "note": pair.note,
         "sentence": sentence(pair),
-        "details": details(pair),
-        "exploratory": pair.exploratory,
-        "rounds": pair.rounds,
-        "rising": list(pair.rising),
-        "chance": pair.chance,
-        "margin": pair.margin,
         "seeds": list(pair.seeds),
+        "rounds": pair.rounds,
+        "metric": _quantity_json(pair.metric),
+        "margin": pair.margin,
+        "score": pair.score,
+        "baseline_score": pair.baseline_score,
+        "difference": _estimate_json(pair.difference, pair.seeds),
+        "speed": _speed_json(pair),
+        "levelled_off": pair.levelled_off,
+        "rising": list(pair.rising),
+        "gap_closed": pair.gap_closed,
+        "diverged": list(pair.failed),
+        "at_chance": list(pair.at_chance),
         "left_out": [{"seed": seed, "reason": reason} for seed, reason in pair.left_out.items()],
-        "seeds_needed": pair.seeds_needed,
-        "target": pair.target,
-        "metrics": {name: _estimate_json(estimate) for name, estimate in pair.estimates.items()},
+    }
+
+
+def _estimate_json(found: Estimate | None, seeds: Sequence[int]) -> dict[str, Any] | None:
+    if found is None:
+        return None
+    by_seed = zip(seeds, found.differences, strict=True)
+    return {
+        "mean": found.mean,
+        "interval": None if found.interval is None else list(found.interval),
+        "p": found.p,
+        "p_holm": found.p_holm,
+        "by_seed": {str(seed): value for seed, value in by_seed},
+    }
+
+
+def _speed_json(pair: Pair) -> dict[str, Any] | None:
+    if (speed := pair.speed) is None:
+        return None
+    return {
+        "factor": speed.factor,
+        "interval": None if speed.interval is None else list(speed.interval),
+        "p": speed.log and speed.log.p,
+        "p_holm": speed.log and speed.log.p_holm,
+        "shown": pair.sooner,
+        "target": speed.target,
+        "rounds": {"method": speed.rounds[0], "baseline": speed.rounds[1]},
+        "late": {"method": speed.late, "baseline": speed.late_baseline},
+    }
+
+
+def _reference_json(reference: Reference) -> dict[str, Any]:
+    found = reference.difference
+    return {
+        "name": reference.name,
+        "setting": reference.setting,
+        "score": reference.score,
+        "difference": {"mean": found.mean, "interval": None if found.interval is None else list(found.interval)},
+        "seeds": len(found.differences),
     }
 
 
 def _quantity_json(quantity: Quantity) -> dict[str, Any]:
     return {"name": quantity.name, "unit": quantity.unit, "larger_is_better": quantity.larger_is_better}
-
-
-def _estimate_json(estimate: Estimate) -> dict[str, Any]:
-    return {
-        "baseline_mean": estimate.baseline_mean,
-        "method_mean": estimate.method_mean,
-        "mean_difference": estimate.mean,
-        "differences": list(estimate.differences),
-        "interval": None if estimate.interval is None else list(estimate.interval),
-        "p": estimate.p,
-        "p_holm": estimate.p_holm,
-        "p_least": estimate.p_least,
-        "effect_size": _finite(estimate.dz),
-        "p_equivalent": estimate.p_equivalent,
-    }
-
-
-def _finite(value: float | None) -> float | None:
-    return value if value is not None and math.isfinite(value) else None

@@ -1,30 +1,37 @@
-"""A comparison on a terminal: a picture made of characters, and the table of results."""
+"""A comparison on a terminal: advice, the table, a picture of characters, the references, cautions.
 
-from collections.abc import Sequence
+At most some 25 lines of 80 columns; the statistics come on request.
+"""
+
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderResult
+from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
-from ecgr.analysis.pairs import Pair
-from ecgr.analysis.verdicts import Comparison
-from ecgr.report.table import results_table
-from ecgr.report.words import best_first
+from ecgr.analysis.comparison import Comparison
+from ecgr.report.picture import Ends, Mark, ends_of
+from ecgr.report.table import Table as Shown
+from ecgr.report.table import results_table, statistics_table
+from ecgr.report.words import advice, best_first, cautions, details, reference_lines, sentence
 
 STYLES = {
     "better": "green",
+    "ahead": "green",
     "worse": "red",
-    "equivalent": "cyan",
+    "behind": "red",
+    "equal": "cyan",
     "too few seeds": "yellow",
-    "not trained yet": "yellow",
     "diverged": "red",
+    "reference": "dim",
 }
 WIDTH = 80
 LONGEST_NAME = 24
 LEAST_AXIS = 16
+MOST_ROWS = 7
+"""A picture of more rows than this would push the advice off the screen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +39,7 @@ class Marks:
     """The characters that a picture is made of."""
 
     dot: str = "●"
+    ring: str = "○"
     bar: str = "─"
     ends: tuple[str, str] = ("├", "┤")
     zero: str = "│"
@@ -39,25 +47,44 @@ class Marks:
 
 
 UNICODE = Marks()
-ASCII = Marks(dot="o", bar="-", ends=("|", "|"), zero=":", cut="~")
+ASCII = Marks(dot="o", ring="x", bar="-", ends=("|", "|"), zero=":", cut="~")
+
+
+def answer_parts(
+    comparison: Comparison, arguments: Sequence[str] = (), everything: bool = False
+) -> Iterator[RenderableType]:
+    """What is printed, from the first line on; ``arguments`` are those of the command that made the runs."""
+    yield Text(advice(comparison), "bold")
+    if comparison.pairs:
+        yield to_table(results_table(comparison, references=False))
+    yield Picture(comparison)
+    for line in reference_lines(comparison):
+        yield Text(line)
+    for line in cautions(comparison, arguments):
+        yield Text(f"- {line}")
+    if everything:
+        for pair in best_first(comparison.pairs):
+            yield Text(f"{sentence(pair)} {details(pair, comparison.family)}".rstrip())
+        yield to_table(statistics_table(comparison))
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """A dot and its interval for each method, best first, as wide as the terminal allows; in ASCII where it must be."""
+    """A dot and its interval for each method, as wide as the terminal allows; in ASCII where it must be."""
 
     comparison: Comparison
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         marks = ASCII if options.ascii_only else UNICODE
-        for line, pair in picture_lines(self.comparison, min(options.max_width, WIDTH), marks):
-            yield Text(line, STYLES.get(pair.verdict, "") if pair else "dim", no_wrap=True)
+        panels = ends_of(self.comparison)
+        if sum(len(panel.marks) for panel in panels) <= MOST_ROWS:
+            for line, kind in picture_lines(panels, min(options.max_width, WIDTH), marks):
+                yield Text(line, STYLES.get(kind, "dim" if not kind else ""), no_wrap=True)
 
 
-def to_table(comparison: Comparison) -> Table:
-    """The table of results; as plain text, whatever the names hold."""
-    shown = results_table(comparison)
-    table = Table(title=Text(shown.caption, "bold"), title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+def to_table(shown: Shown) -> Table:
+    """A table for rich; as plain text, whatever the names hold."""
+    table = Table(title=Text(shown.caption), title_justify="left", box=None, padding=(0, 2, 0, 0))
     for column in shown.columns:
         side: Literal["left", "right"] = "right" if column.numeric else "left"
         folded = column.label in ("method", "setting")  # numbers and verdicts never are
@@ -67,63 +94,46 @@ def to_table(comparison: Comparison) -> Table:
     return table
 
 
-def picture_lines(comparison: Comparison, width: int = WIDTH, marks: Marks = UNICODE) -> list[tuple[str, Pair | None]]:
-    """Each line with its pair; headings and axes have none. Pairs without a mean are left out."""
-    pairs = [pair for pair in best_first(comparison.pairs) if pair.primary.mean is not None]
-    lines: list[tuple[str, Pair | None]] = []
-    settings = list(dict.fromkeys(pair.setting for pair in pairs))
-    for setting in settings:
-        own = [pair for pair in pairs if pair.setting == setting]
-        if len(settings) > 1 and setting:
-            lines.append((_cut(setting, width, marks), None))
-        lines += _panel(own, width, marks)
+def picture_lines(panels: Sequence[Ends], width: int = WIDTH, marks: Marks = UNICODE) -> list[tuple[str, str]]:
+    """Each line with the verdict that gives it its colour; headings and axes have none."""
+    lines: list[tuple[str, str]] = []
+    for panel in panels:
+        if len(panels) > 1 and panel.setting:
+            lines.append((_cut(panel.setting, width, marks), ""))
+        lines += _panel(panel, width, marks)
     return lines
 
 
-def _panel(pairs: Sequence[Pair], width: int, marks: Marks) -> list[tuple[str, Pair | None]]:
-    """The pairs of one setting on one axis, and what the axis is below them."""
-    quantity = pairs[0].metric
-    longest = max(len(pair.method) for pair in pairs)
-    verdicts = max(len(pair.verdict) for pair in pairs)
-    changes = [quantity.change(pair.primary.mean) for pair in pairs]
-    numbers = max(map(len, changes))
-    names = max(6, min(longest, LONGEST_NAME, width - LEAST_AXIS - numbers - verdicts - 3))
-    cells = max(LEAST_AXIS, width - names - numbers - verdicts - 3)
-    low, high = _ends(pairs)
-    lines: list[tuple[str, Pair | None]] = []
-    for pair, change in zip(pairs, changes, strict=True):
-        axis = _axis(pair, low, high, cells, marks)
-        name = _cut(pair.method, names, marks).ljust(names)
-        lines.append((_cut(f"{name} {axis} {change.rjust(numbers)} {pair.verdict}", width, marks), pair))
-    side = "right" if quantity.larger_is_better else "left"
-    unit = f", {quantity.difference_unit}" if quantity.difference_unit else ""
-    scale = f"{quantity.change(low)} to {quantity.change(high)}"
-    what = f"{quantity.name.replace('_', ' ')}{unit}: {scale}; better is {side}"
-    lines.append((_cut(f"{' ' * names} {what}", width, marks), None))
-    return lines
+def _panel(panel: Ends, width: int, marks: Marks) -> Iterator[tuple[str, str]]:
+    names = max(6, min(max(len(mark.label) for mark in panel.marks), LONGEST_NAME, width - LEAST_AXIS - 1))
+    cells = width - names - 1
+    beside = [mark for mark in panel.marks if mark.kind == "reference"]
+    for mark in panel.marks:
+        if mark not in beside:
+            row = _axis(panel, mark, cells, marks)
+            for ring in beside if mark.kind == "baseline" else ():
+                row[_cell(panel, ring.score, cells)] = marks.ring
+            yield f"{_cut(mark.label, names, marks).ljust(names)} {''.join(row)}".rstrip(), mark.kind
+    low, high = panel.span if panel.metric.larger_is_better else panel.span[::-1]
+    left, right = panel.metric.level(low), panel.metric.level(high)
+    legend = f"{marks.ring} {', '.join(mark.label for mark in beside)}" if beside else ""
+    yield f"{' ' * names} {left}{legend.center(cells - len(left) - len(right))}{right}", ""
 
 
-def _ends(pairs: Sequence[Pair]) -> tuple[float, float]:
-    """What the axis covers: every interval, and zero."""
-    places = [0.0]
-    for pair in pairs:
-        places += [pair.primary.mean or 0.0, *(pair.primary.interval or ())]
-    low, high = min(places), max(places)
-    return (low, high) if low < high else (-1.0, 1.0)
+def _cell(panel: Ends, score: float, cells: int) -> int:
+    return round(panel.share(score) * (cells - 1))
 
 
-def _axis(pair: Pair, low: float, high: float, cells: int, marks: Marks) -> str:
-    def cell(value: float) -> int:
-        return round((value - low) / (high - low) * (cells - 1))
-
+def _axis(panel: Ends, mark: Mark, cells: int, marks: Marks) -> list[str]:
     row = [" "] * cells
-    if pair.primary.interval is not None:
-        left, right = map(cell, pair.primary.interval)
+    if mark.interval is not None:
+        left, right = sorted(_cell(panel, end, cells) for end in mark.interval)
         row[left : right + 1] = marks.bar * (right - left + 1)
         row[left], row[right] = marks.ends
-    row[cell(0.0)] = marks.zero if row[cell(0.0)] in (" ", marks.bar) else row[cell(0.0)]
-    row[cell(pair.primary.mean or 0.0)] = marks.dot
-    return "".join(row)
+    zero = _cell(panel, panel.baseline, cells)
+    row[zero] = marks.zero if row[zero] in (" ", marks.bar) else row[zero]
+    row[_cell(panel, mark.score, cells)] = marks.dot
+    return row
 
 
 def _cut(text: str, width: int, marks: Marks) -> str:

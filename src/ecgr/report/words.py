@@ -1,36 +1,167 @@
-"""What a comparison says, in sentences for a person; the statistics stand in a line of their own.
+"""What a comparison says, in sentences for a person: advice first, then what the references say, then cautions.
 
-The primary metric's name, unit and direction come from the pair; a setting is named where the pair has one.
+Pure functions of the findings. The primary metric's name, unit and direction come from the pair; a setting is named
+where there are several.
 """
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+import shlex
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from ecgr.analysis.pairs import LEVEL, Pair, Verdict
-from ecgr.analysis.power import POWER, least_seeds
-from ecgr.analysis.verdicts import Comparison
+from ecgr.analysis.comparison import Comparison
+from ecgr.analysis.curves import LEVEL
+from ecgr.analysis.findings import Pair
+from ecgr.analysis.power import least_seeds
 
+SEEDS = 10
+"""With fewer, only large differences are found."""
+MOST_SEEDS = 60
+"""More than this is never advised: a difference that needs more is small beside the spread."""
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
-def answer(comparison: Comparison) -> str:
-    """The whole comparison in one or two sentences: what helped, what hurt, what is inconclusive.
+def advice(comparison: Comparison) -> str:
+    """What to do, and why, in one sentence a setting.
 
-    >>> answer(Comparison("fedavg", ()))
+    >>> advice(Comparison("fedavg", ()))
     'Nothing to compare: no method besides the baseline.'
     """
     if not comparison.pairs:
         return "Nothing to compare: no method besides the baseline."
-    several = len({pair.setting for pair in comparison.pairs}) > 1
-    parts = []
-    for verdict in CLAIMS:
-        words = verdict.capitalize() + (f" than {comparison.baseline}" if verdict in ("better", "worse") else "")
-        found = [pair for pair in best_first(comparison.pairs) if pair.verdict == verdict]
-        if found:
-            parts.append(f"{words}: {', '.join(_short(pair, several) for pair in found)}.")
-    return " ".join(parts)
+    return " ".join(
+        f"{_where(setting, comparison)}{_advice(pairs, comparison)}"
+        for setting, pairs in by_setting(comparison).items()
+    )
+
+
+def winner(pairs: Iterable[Pair]) -> Pair | None:
+    """The method to use: the best of those that end higher, else the fastest of those that are only sooner there."""
+    pairs = best_first(pairs)
+    higher = [pair for pair in pairs if pair.verdict in ("better", "ahead")]
+    sooner = [pair for pair in pairs if pair.sooner == "sooner" and pair.verdict in ("equal", "inconclusive")]
+    fastest = sorted(sooner, key=lambda pair: -((pair.speed and pair.speed.factor) or 0.0))
+    return next(iter([*higher, *fastest]), None)
+
+
+def sentence(pair: Pair) -> str:
+    """One method in one sentence.
+
+    >>> from ecgr.analysis.curves import Estimate
+    >>> found = Estimate((0.01, 0.02), mean=0.0123, interval=(0.004, 0.0206), p_holm=0.004)
+    >>> sentence(Pair("fedavg+ecgr", "fedavg", (0, 1), "ahead", found, rounds=60, rising=("fedavg",)))
+    'Ahead: fedavg+ecgr is 1.2 points ahead of fedavg after 60 rounds (0.4 to 2.1); fedavg is still rising.'
+    """
+    where = f"{pair.setting}: " if pair.setting else ""
+    return f"{where}{pair.verdict.capitalize()}: {_claim(pair, pair.method)}."
+
+
+def details(pair: Pair, family: int) -> str:
+    """The statistics behind the sentence."""
+    found, metric = pair.difference, pair.metric
+    if found is None:
+        return ""
+    parts = [
+        f"{name_of(pair)} after {count(pair.rounds, 'round')}: {metric.level(pair.score)} against"
+        f" {metric.level(pair.baseline_score)}, {metric.direction}, {count(len(pair.seeds), 'seed')}"
+    ]
+    if found.interval is not None and found.p_holm is not None:
+        interval = f"{100 * LEVEL:g} % CI {metric.range(found.interval)}"
+        parts.append(f"difference {change(pair)}, {interval}, {_p(found.p_holm)} after Holm over {family} tests")
+    speed = pair.speed
+    if speed is not None:
+        method, baseline = (f"{number:.0f}" for number in speed.rounds)
+        parts.append(
+            f"{metric.level(speed.target)} is reached in round {method}, by {pair.baseline} in round {baseline}"
+            + (f" ({_p(speed.log.p_holm)})" if speed.log is not None and speed.log.p_holm is not None else "")
+            + _late(pair)
+        )
+    parts.append(f"no difference is one below {metric.amount(pair.margin)}")
+    return "; ".join(parts) + "."
+
+
+def reference_lines(comparison: Comparison) -> list[str]:
+    """What federating is worth, and how much of what is left to pooled data a method closes; a line a setting."""
+    lines = []
+    for setting, pairs in by_setting(comparison).items():
+        beside = {ref.name: ref for ref in comparison.references if ref.setting == setting}
+        score = next((pair.baseline_score for pair in pairs if pair.baseline_score is not None), None)
+        if not beside or score is None:
+            continue
+        level = pairs[0].metric.level
+        scores = {"alone": beside.get("alone"), comparison.baseline: score, "pooled": beside.get("pooled")}
+        told = ", ".join(
+            f"{name} {level(own if isinstance(own, float) else own.score)}"
+            for name, own in scores.items()
+            if own is not None
+        )
+        alone, best = beside.get("alone"), winner(pairs)
+        start = "For scale" if alone is None else _WORTH[alone.side]
+        closed = ""
+        if best is not None and best.gap_closed is not None and best.gap_closed > 0:
+            closed = f" {best.method} closes {100 * best.gap_closed:.0f} % of what is left."
+        lines.append(f"{_where(setting, comparison)}{start}: {told}.{closed}")
+    return lines
+
+
+_WORTH = {
+    -1: "Federating is worth it",
+    0: "Whether federating is worth it is inconclusive",
+    1: "Federating is not worth it",
+}
+
+
+def cautions(comparison: Comparison, arguments: Sequence[str] = ()) -> list[str]:
+    """What should also be known, a line each, with what resolves it: a command, where its ``arguments`` are known."""
+    pairs = best_first(comparison.pairs)
+    return [*_about_training(comparison, pairs, arguments), *_about_seeds(comparison, pairs, arguments)]
+
+
+def _about_training(comparison: Comparison, pairs: Sequence[Pair], arguments: Sequence[str]) -> Iterator[str]:
+    rates = comparison.rates()
+    if lost := [pair for pair in pairs if pair.verdict == "diverged"]:
+        rate = min((rates[pair.method] for pair in lost if pair.method in rates), default=None)
+        smaller = f"optimizer.lr={rate / 10:.2g}" if rate else "a smaller optimizer.lr"
+        yield f"{_names(lost)} diverged: {_command(arguments, '--set', smaller, repeated=True)}"
+    if guess := list(dict.fromkeys(name for pair in pairs for name in pair.at_chance)):
+        yield f"{', '.join(guess)}: no better than a constant guess; more rounds or a larger optimizer.lr"
+    if same := [pair for pair in pairs if pair.identical]:
+        yield f"{_names(same)}: identical to {comparison.baseline} in every seed; its parameters have no effect here"
+    if not comparison.tuned and pairs:
+        how = _without(arguments, "--no-tune") if arguments else "leave out --no-tune"
+        yield f"Not tuned; a rate can suit one method and not another: {how}"
+    unlevel = [pair for pair in pairs if pair.difference is not None and not pair.levelled_off]
+    if unlevel and all(pair.constant_rate for pair in unlevel) and len(unlevel[0].seeds) > 1:
+        most = 4 * max(pair.rounds for pair in unlevel)
+        yield f"Not levelled off, so ranks can change: {_command(arguments, '--until-level', str(most))}"
+    elif unlevel and not unlevel[0].constant_rate:
+        yield "The learning rate decays, so this holds for this schedule: --set schedule.name=constant says more"
+
+
+def _about_seeds(comparison: Comparison, pairs: Sequence[Pair], arguments: Sequence[str]) -> Iterator[str]:
+    few = [pair for pair in pairs if pair.verdict == "too few seeds" or 0 < len(pair.seeds) < SEEDS]
+    undecided = [pair for pair in pairs if pair.verdict == "inconclusive" and pair.difference and not pair.at_chance]
+    if few:
+        fewest = min(len(pair.seeds) for pair in few)
+        enough = max(SEEDS, least_seeds(_tests(comparison)))
+        yield f"Only {count(fewest, 'seed')}: {_command(arguments, '--seeds', str(enough))}"
+    elif undecided:
+        needed = {pair.method: seeds for pair in undecided if (seeds := comparison.seeds_needed(pair)) is not None}
+        if within := {
+            method: seeds for method, seeds in needed.items() if len(undecided[0].seeds) < seeds <= MOST_SEEDS
+        }:
+            method = min(within, key=lambda name: within[name])
+            how = _command(arguments, "--seeds", str(within[method]))
+            yield f"{within[method]} seeds would likely decide {method}: {how}"
+        elif winner(pairs) is None:
+            yield f"{_names(undecided)}: small beside the spread between seeds; more seeds would hardly decide"
+    missing: dict[str, list[int]] = {}
+    for pair in pairs:
+        for seed, reason in pair.left_out.items():
+            missing.setdefault(reason, []).append(seed)
+    for reason, absent in missing.items():
+        yield f"{_seeds(list(dict.fromkeys(absent)))} left out: {reason}"
 
 
 def best_first(pairs: Iterable[Pair]) -> list[Pair]:
@@ -39,56 +170,18 @@ def best_first(pairs: Iterable[Pair]) -> list[Pair]:
     order = list(dict.fromkeys(pair.setting for pair in pairs))
 
     def place(pair: Pair) -> tuple[int, bool, float]:
-        mean = pair.primary.mean
-        return order.index(pair.setting), mean is None, -pair.metric.gain(mean) if mean is not None else 0.0
+        found = pair.difference
+        return order.index(pair.setting), found is None, 0.0 if found is None else -pair.metric.gain(found.mean)
 
     return sorted(pairs, key=place)
 
 
-def sentence(pair: Pair) -> str:
-    """One sentence to quote, for a person, with the interval of the difference.
-
-    >>> from ecgr.analysis.pairs import Estimate
-    >>> found = Estimate((0.01, 0.02), mean=0.0123, interval=(0.004, 0.0206), p_holm=0.004)
-    >>> seeds = tuple(range(10))
-    >>> sentence(Pair("", "fedavg+ecgr", "fedavg", seeds, {}, None, {"last5": found}, verdict="better"))
-    'Better: accuracy of fedavg+ecgr is 1.2 points above fedavg (95 % CI 0.4 to 2.1).'
-    """
-    where = f"{pair.setting}: " if pair.setting else ""
-    claim = CLAIMS[pair.verdict](pair) if pair.primary.mean is not None else _without_end(pair)
-    return f"{where}{pair.verdict.capitalize()}: {claim}."
-
-
-def details(pair: Pair) -> str:
-    """The statistics behind the sentence, and what its reader should also know."""
-    found, quantity = pair.primary, pair.metric
-    parts = [f"{pair.description}, {quantity.direction}"]
-    if found.baseline_mean is not None and found.method_mean is not None:
-        levels = f"{quantity.level(found.method_mean)} against {quantity.level(found.baseline_mean)}"
-        parts.append(f"{levels}, difference {quantity.change(found.mean)}")
-    if found.interval is not None:
-        parts.append(f"{100 * LEVEL:g} % CI {quantity.range(found.interval)}")
-    parts.append(count(len(pair.seeds), "seed"))
-    if found.p_holm is not None:
-        parts.append(f"{_p(found.p_holm)} after Holm over {pair.family}")
-    if found.p_equivalent is not None and pair.verdict == "equivalent":
-        parts.append(f"equivalence {_p(found.p_equivalent)}")
-    if pair.verdict == "inconclusive" and pair.seeds_needed is not None:
-        parts.append(f"{pair.seeds_needed} seeds would give {100 * POWER:g} % power at this effect")
-    return "; ".join([", ".join(parts), *([pair.note] if pair.note else [])]) + "."
-
-
-def notes(comparison: Comparison) -> list[str]:
-    """What should also be known, each remark once, with the pairs that it is about."""
-    pairs, about = best_first(comparison.pairs), dict[str, list[str]]()
-    several = len({pair.setting for pair in pairs}) > 1
-    for pair in pairs:
-        for remark in pair.remarks:
-            name = f"{pair.setting} {pair.method}" if several and pair.setting else pair.method
-            about.setdefault(remark, []).append(name)
-    return [
-        f"{'all' if 1 < len(names) == len(pairs) else ', '.join(names)}: {remark}" for remark, names in about.items()
-    ]
+def by_setting(comparison: Comparison) -> dict[str, list[Pair]]:
+    """The pairs of each setting, best first."""
+    found: dict[str, list[Pair]] = {}
+    for pair in best_first(comparison.pairs):
+        found.setdefault(pair.setting, []).append(pair)
+    return found
 
 
 def count(number: int, what: str) -> str:
@@ -98,6 +191,30 @@ def count(number: int, what: str) -> str:
     ('1 seed', '2 seeds')
     """
     return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def change(pair: Pair) -> str:
+    """The signed difference of the ends, with its unit."""
+    mean = None if pair.difference is None else pair.difference.mean
+    return f"{pair.metric.change(mean)} {pair.metric.difference_unit}".rstrip()
+
+
+def factor(pair: Pair) -> str:
+    """How much sooner, with its interval; empty where there is no factor.
+
+    >>> factor(Pair("a", "b", (), "equal"))
+    ''
+    """
+    speed = pair.speed
+    if speed is None or speed.factor is None:
+        return ""
+    spread = "" if speed.interval is None else f" ({_times(speed.interval[0])} to {_times(speed.interval[1])})"
+    return f"{_times(speed.factor)}x{spread}"
+
+
+def name_of(pair: Pair) -> str:
+    """The metric, as people write it."""
+    return pair.metric.name.replace("_", " ")
 
 
 def visible(value: Any) -> Any:
@@ -117,71 +234,145 @@ def visible(value: Any) -> Any:
     return value
 
 
-def _shown(pair: Pair) -> str:
-    side = "above" if (pair.primary.mean or 0.0) > 0 else "below"
-    size = pair.metric.amount(pair.primary.mean or 0.0)
-    direction = "" if pair.metric.larger_is_better else f"; {pair.metric.direction}"
-    return f"{_name(pair)} of {pair.method} is {size} {side} {pair.baseline} ({_interval(pair)}{direction})"
+def _advice(pairs: Sequence[Pair], comparison: Comparison) -> str:
+    tuned = "" if comparison.tuned else " (not tuned)"
+    if (best := winner(pairs)) is not None:
+        return f"Use {best.method}{tuned}: {_claim(best, 'it')}."
+    if (why := _unknown(pairs, comparison)) is not None:
+        return f"{why[0]}{tuned}: {why[1]}."
+    told = ", ".join(f"{pair.method} {pair.verdict}" for pair in pairs)
+    reason = _claim(pairs[0], pairs[0].method) if len(pairs) == 1 else f"no method is better ({told})"
+    return f"Stay with {comparison.baseline}{tuned}: {reason}."
 
 
-def _equivalent(pair: Pair) -> str:
-    margin = pair.metric.amount(pair.margin or 0.0)
-    return f"{_name(pair)} of {pair.method} and {pair.baseline} differs by less than {margin} ({_interval(pair)})"
+def _unknown(pairs: Sequence[Pair], comparison: Comparison) -> tuple[str, str] | None:
+    """A word and the reason where no advice can be given; None where all is known."""
+    baseline, first = comparison.baseline, pairs[0]
+    if first.failed_baseline:
+        return "Inconclusive", f"{baseline} diverged with {_seeds(first.failed_baseline)}: nothing to compare with"
+    if len(first.at_chance) > 1:
+        return "Inconclusive", f"{baseline} and {first.method} do no better than a constant guess yet"
+    unsure = [pair for pair in pairs if pair.verdict in ("inconclusive", "too few seeds")]
+    if not unsure:
+        return None
+    near = unsure[0]
+    if near.difference is None:
+        return "Too few seeds", f"no seed has a finished run of {baseline} and of another method"
+    at = f"{near.method} is at {change(near)} against {baseline}"
+    if all(pair.verdict in ("too few seeds", "diverged") for pair in pairs):
+        enough = least_seeds(_tests(comparison))
+        return "Too few seeds", f"{len(near.seeds)} cannot show a difference, {enough} can; so far {at}"
+    spread = "" if near.difference.interval is None else f" ({near.metric.range(near.difference.interval)})"
+    return "Inconclusive", f"stay with {baseline} for now; {at}{spread}"
 
 
-def _inconclusive(pair: Pair) -> str:
-    if pair.primary.identical:
-        return f"{pair.method} and {pair.baseline} are identical in every seed, so there is nothing to compare"
-    return f"{_name(pair)} of {pair.method} against {pair.baseline} is {_change(pair)} ({_interval(pair)})"
+def _claim(pair: Pair, subject: str) -> str:
+    """What was found of a method, as the rest of a sentence about it."""
+    if pair.verdict == "diverged":
+        return f"{subject} diverged with {_seeds(pair.failed)}"
+    if pair.difference is None:
+        why = (
+            f"{pair.baseline} diverged with {_seeds(pair.failed_baseline)}"
+            if pair.failed_baseline
+            else "no common seed"
+        )
+        return f"{subject} cannot be compared with {pair.baseline}: {why}"
+    parts = [part for part in (_speed(pair), _end(pair, subject == "it")) if part]
+    rising = "rising" if pair.metric.larger_is_better else "falling"
+    after = ""
+    if pair.rising and pair.constant_rate and not pair.levelled_off:
+        after = f"; {'both are' if len(pair.rising) > 1 else f'{pair.rising[0]} is'} still {rising}"
+    return f"{subject} {' and '.join(parts)}{after}"
 
 
-def _few(pair: Pair) -> str:
-    seeds = count(len(pair.seeds), "seed")
+def _speed(pair: Pair) -> str:
+    speed = pair.speed
+    if speed is None or speed.factor is None or speed.interval is None or pair.sooner is None:
+        return ""
+    times = sorted((end if pair.sooner == "sooner" else 1 / end) for end in speed.interval)
+    size = speed.factor if pair.sooner == "sooner" else 1 / speed.factor
     return (
-        f"{_name(pair)} of {pair.method} against {pair.baseline} is {_change(pair)} in the mean of {seeds}, which"
-        f" cannot decide; {least_seeds(pair.family)} or more can"
+        f"gets to {pair.baseline}'s final {name_of(pair)} {_times(size)} times {pair.sooner}"
+        f" ({_times(times[0])} to {_times(times[1])}{_late(pair)})"
     )
 
 
-def _untrained(pair: Pair) -> str:
-    found, quantity = pair.primary, pair.metric
-    ends = f"{quantity.level(found.method_mean)} and {quantity.level(found.baseline_mean)}"
-    guess = f"a constant guess has {quantity.level(pair.chance)}"
-    both = f"{pair.method} and {pair.baseline}"
-    return f"{both} ended at {ends} ({_name(pair)}), and {guess}: more rounds or a larger lr first"
+def _end(pair: Pair, short: bool) -> str:
+    found, metric = pair.difference, pair.metric
+    assert found is not None
+    size = metric.amount(found.mean)
+    interval = found.interval or (found.mean, found.mean)
+    signed = f"{change(pair)} ({metric.range(interval)})"
+    away = sorted(abs(end) for end in interval)
+    spread = f"({' to '.join(metric.change(end).removeprefix('+') for end in away)})"
+    side = "higher" if found.mean > 0 else "lower"
+    after = f"after {count(pair.rounds, 'round')}{'' if pair.constant_rate else ' of this schedule'}"
+    words = {
+        "better": f"ends {size} {side} {spread}",
+        "worse": f"ends {size} {side} {spread}",
+        "ahead": f"is {size} ahead {'' if short else f'of {pair.baseline} '}{after} {spread}",
+        "behind": f"is {size} behind {pair.baseline} {after} {spread}",
+        "equal": f"ends equal, within {metric.amount(pair.margin)}",
+        "inconclusive": f"is at {signed} against {pair.baseline} {after}, which is inconclusive",
+        "too few seeds": f"is at {change(pair)} against {pair.baseline} {after}",
+    }
+    return words[pair.verdict]
 
 
-def _without_end(pair: Pair) -> str:
-    return f"{pair.method} and {pair.baseline} cannot be compared: {pair.note}"
+def _where(setting: str, comparison: Comparison) -> str:
+    """The setting, where there are several."""
+    return f"{setting}: " if setting and len({pair.setting for pair in comparison.pairs}) > 1 else ""
 
 
-CLAIMS: Mapping[Verdict, Callable[[Pair], str]] = {
-    "better": _shown,
-    "worse": _shown,
-    "equivalent": _equivalent,
-    "inconclusive": _inconclusive,
-    "too few seeds": _few,
-    "not trained yet": _untrained,
-    "diverged": _without_end,
-}
+def _late(pair: Pair) -> str:
+    """Who of the seeds did not arrive."""
+    late = pair.speed.late if pair.speed else 0
+    return f"; {late} of {count(len(pair.seeds), 'seed')} did not get there" if late else ""
 
 
-def _name(pair: Pair) -> str:
-    return pair.metric.name.replace("_", " ")
+def _times(value: float) -> str:
+    return f"{value:.1f}" if value < 10 else f"{value:.0f}"
 
 
-def _change(pair: Pair) -> str:
-    return f"{pair.metric.change(pair.primary.mean)} {pair.metric.difference_unit}".rstrip()
+def _tests(comparison: Comparison) -> int:
+    return max(comparison.family, 2 * sum(pair.verdict != "diverged" for pair in comparison.pairs), 1)
 
 
-def _interval(pair: Pair) -> str:
-    return f"{100 * LEVEL:g} % CI {pair.metric.range(pair.primary.interval or (0.0, 0.0))}"
+def _names(pairs: Iterable[Pair]) -> str:
+    return ", ".join(dict.fromkeys(pair.method for pair in pairs))
 
 
-def _short(pair: Pair, several: bool) -> str:
-    where = f" on {pair.setting}" if several and pair.setting else ""
-    return f"{pair.method}{where}" + ("" if pair.primary.mean is None else f" ({_change(pair)})")
+def _seeds(seeds: Sequence[int]) -> str:
+    return f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
 
 def _p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def _command(arguments: Sequence[str], option: str, value: str, repeated: bool = False) -> str:
+    """The command with an option changed or added; the option alone where the command is not known."""
+    if not arguments:
+        return f"{option} {value}"
+    return shlex.join(["ecgr", *(([*arguments, option, value]) if repeated else with_option(arguments, option, value))])
+
+
+def _without(arguments: Sequence[str], option: str) -> str:
+    return shlex.join(["ecgr", *(argument for argument in arguments if argument != option)])
+
+
+def with_option(arguments: Sequence[str], option: str, value: str) -> list[str]:
+    """The arguments with an option's value changed, or added.
+
+    >>> with_option(["compare", "--seeds", "3", "--json"], "--seeds", "10")
+    ['compare', '--json', '--seeds', '10']
+    >>> with_option(["compare", "--seeds=3"], "--seeds", "10")
+    ['compare', '--seeds', '10']
+    """
+    kept: list[str] = []
+    skip = False
+    for argument in arguments:
+        if not skip and argument != option and not argument.startswith(f"{option}="):
+            kept.append(argument)
+        skip = argument == option and not skip
+    return [*kept, option, value]

@@ -1,4 +1,4 @@
-// The primary metric and the loss: for each method the mean of its finished runs, and behind it each run as a thin line.
+// The primary metric and the loss: for each method the mean of its finished runs in the band of its seeds.
 const smoothing = document.getElementById('smoothing');
 
 function smooth(values, width) {
@@ -36,16 +36,21 @@ function curveTraces(theme, group, name, digits) {
     const colour = methodColour(theme, method.colour);
     const own = { legendgroup: `method ${method.label}` };
     const finished = method.runs.filter((run) => run.state === 'finished' && run.rounds.length);
-    if (finished.length > 1) {
-      for (const run of finished) {
-        behind.push({
-          x: run.rounds, y: smooth(run[name], width), type: 'scatter', mode: lines(run.rounds), name: `seed ${run.seed}`, ...own, showlegend: false, hoverinfo: 'skip',
-          line: { color: faint(colour, 0.35), width: 0.8 }, marker: { color: faint(colour, 0.35), size: 4 },
-        });
-      }
-    }
     const curve = overSeeds(finished, name, width);
     const seeds = finished.length === 1 ? `seed ${finished[0].seed}` : `${finished.length} seeds`;
+    if (finished.length > 1) {
+      behind.push({
+        x: [...curve.rounds, ...curve.rounds.toReversed()], y: [...curve.high, ...curve.low.toReversed()], type: 'scatter', mode: 'lines', ...own,
+        fill: 'toself', fillcolor: faint(colour, 0.13), line: { width: 0 }, showlegend: false, hoverinfo: 'skip',
+      });
+    }
+    if (name === 'metric' && method.arrives) {
+      means.push({
+        x: [method.arrives[0]], y: [method.arrives[1]], type: 'scatter', mode: 'markers', ...own, showlegend: false,
+        marker: { color: theme.paper, size: 9, line: { color: colour, width: 2 } },
+        hovertemplate: `${plain(method.label)} gets there in round %{x:.0f}<extra></extra>`,
+      });
+    }
     if (finished.length) {
       means.push({
         x: curve.rounds, y: curve.mean, type: 'scatter', mode: lines(curve.rounds),

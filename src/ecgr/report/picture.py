@@ -1,0 +1,139 @@
+"""The picture of the answer: where every method ended, on one axis from `alone` to `pooled` where these were run.
+
+Worked out once as plain numbers; drawn with characters, as an SVG for the page and notebooks, and by `ecgr figures`.
+The bar of a method is the 95 % interval of its difference to the baseline, put where the baseline ended: what crosses
+the baseline's line is not shown to differ.
+"""
+
+import math
+from dataclasses import dataclass
+from html import escape
+
+from ecgr.analysis.comparison import Comparison
+from ecgr.analysis.quantities import Quantity
+from ecgr.report.words import by_setting
+
+ROW, TOP, WIDTH, LEFT, RIGHT = 26, 8, 400, 128, 388
+"""Of the SVG: heights of a row and of the room above, its width, and where the axis begins and ends."""
+LONGEST = 18
+TICKS = 4
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """A dot with its interval; ``kind`` is the verdict, ``baseline`` or ``reference``."""
+
+    label: str
+    score: float
+    interval: tuple[float, float] | None
+    kind: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The marks of one setting, the baseline first, and what their axis covers."""
+
+    setting: str
+    metric: Quantity
+    baseline: float
+    marks: tuple[Mark, ...]
+
+    @property
+    def span(self) -> tuple[float, float]:
+        """From the least to the greatest, a little wider."""
+        places = [place for mark in self.marks for place in (mark.score, *(mark.interval or ()))]
+        low, high = min(places), max(places)
+        room = 0.04 * (high - low) or 0.01 * abs(high) or 1.0
+        return low - room, high + room
+
+    def share(self, score: float) -> float:
+        """Where a score lies on the axis, 0 to 1; better is to the right."""
+        low, high = self.span
+        share = (score - low) / (high - low)
+        return share if self.metric.larger_is_better else 1 - share
+
+
+def ends_of(comparison: Comparison) -> list[Ends]:
+    """One for each setting in which something was compared."""
+    found = []
+    for setting, pairs in by_setting(comparison).items():
+        known = [pair for pair in pairs if pair.difference is not None]
+        if not known:
+            continue
+        base = known[0].baseline_score or 0.0
+        marks = [Mark(comparison.baseline, base, None, "baseline")]
+        for pair in known:
+            if pair.difference is not None:
+                interval, own = pair.difference.interval, pair.baseline_score or 0.0
+                moved = None if interval is None else (own + interval[0], own + interval[1])
+                marks.append(Mark(pair.method, own + pair.difference.mean, moved, pair.verdict))
+        beside = [ref for ref in comparison.references if ref.setting == setting]
+        marks += [Mark(ref.name, ref.score, None, "reference") for ref in beside]
+        found.append(Ends(setting, known[0].metric, base, tuple(marks)))
+    return found
+
+
+def to_svg(ends: Ends) -> str:
+    """Every text in it is escaped, and its colours are attributes, which any style sheet overrides."""
+    axis = TOP + ROW * len(ends.marks)
+
+    def x(score: float) -> float:
+        return round(LEFT + (RIGHT - LEFT) * ends.share(score), 1)
+
+    told = ", ".join(f"{mark.label} {ends.metric.level(mark.score)}" for mark in ends.marks)
+    lines = [
+        f'<svg class="ends" viewBox="0 0 {WIDTH} {axis + 20}" role="img" aria-label="{escape(f"Ends: {told}")}">',
+        _line("axis", LEFT, axis, RIGHT, axis),
+        _line("zero", x(ends.baseline), TOP - 4, x(ends.baseline), axis, 'stroke-dasharray="2 2"'),
+    ]
+    for tick, text in ticks(ends):
+        lines += [
+            _line("axis", x(tick), axis, x(tick), axis + 3),
+            f'<text x="{x(tick)}" y="{axis + 15}" text-anchor="middle" font-size="10.5" fill="currentColor">'
+            f"{escape(text)}</text>",
+        ]
+    for row, mark in enumerate(ends.marks):
+        y = TOP + ROW * row + ROW // 2
+        label = mark.label if len(mark.label) <= LONGEST else mark.label[: LONGEST - 1] + "…"
+        kind = mark.kind.replace(" ", "-")
+        lines += [
+            f'<g class="{kind}"><title>{escape(f"{mark.label}: {ends.metric.level(mark.score)}, {mark.kind}")}</title>',
+            f'<text x="0" y="{y + 4}" font-size="12" fill="currentColor">{escape(label)}</text>',
+        ]
+        if mark.interval is not None:
+            lines.append(_line("interval", *_level(x(mark.interval[0]), x(mark.interval[1]), y), 'stroke-width="3"'))
+        hollow = ' fill="none" stroke="currentColor"' if mark.kind == "reference" else ' fill="currentColor"'
+        lines.append(f'<circle cx="{x(mark.score)}" cy="{y}" r="4.5"{hollow}/></g>')
+    return "\n".join([*lines, "</svg>"])
+
+
+def ticks(ends: Ends) -> list[tuple[float, str]]:
+    """Round numbers along the axis, written as they are shown.
+
+    >>> [text for _, text in ticks(Ends("", Quantity(), 0.8, (Mark("a", 0.8, None, ""), Mark("b", 0.97, None, ""))))]
+    ['80', '85', '90', '95']
+    """
+    low, high = ends.span
+    scale = 100.0 if ends.metric.is_share else 1.0
+    step = nice((high - low) * scale / TICKS)
+    first, last = math.ceil(low * scale / step - 1e-9), math.floor(high * scale / step + 1e-9)
+    return [(number * step / scale, f"{number * step:.6g}") for number in range(first, last + 1)]
+
+
+def nice(value: float) -> float:
+    """The next of 1, 2, 5, 10, … times a power of ten.
+
+    >>> [nice(value) for value in (0.3, 1.2, 6.0)]
+    [0.5, 2.0, 10.0]
+    """
+    power = 10.0 ** math.floor(math.log10(value))
+    return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= value * (1 - 1e-9))
+
+
+def _level(start: float, end: float, y: float) -> tuple[float, float, float, float]:
+    return min(start, end), y, max(start, end), y
+
+
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float, more: str = "") -> str:
+    places = f'x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"'
+    return f'<line class="{kind}" {places} stroke="currentColor" {more}/>'.replace(" />", "/>")
