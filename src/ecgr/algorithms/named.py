@@ -134,46 +134,42 @@ class FedAvgM:
     server_momentum: Momentum = 0.9
 
     def parts(self) -> tuple[Correction, ServerRule]:
-        """What it stands for."""
         return FedAvg(), HeavyBall(lr=self.server_lr, momentum=self.server_momentum)
 
 
 @component
-class FedAdam:
+class AdaptiveServer:
+    """FedAvg with one of the adaptive rules on the server."""
+
+    rule: ClassVar[type[Adam] | type[Yogi]] = Adam
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"server_lr": (0.001, 0.1)}
+    server_lr: Positive = 0.01
+    beta1: Momentum = 0.9
+    beta2: Momentum = 0.99
+    tau: Positive = 1e-3
+
+    def parts(self) -> tuple[Correction, ServerRule]:
+        return FedAvg(), self.rule(lr=self.server_lr, beta1=self.beta1, beta2=self.beta2, tau=self.tau)
+
+
+@component
+class FedAdam(AdaptiveServer):
     """``fedavg/adam``: Adam on the server, without bias correction, as in its paper.
 
     >>> FedAdam(server_lr=0.1)
     FedAdam(server_lr=0.1, beta1=0.9, beta2=0.99, tau=0.001)
     """
 
-    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"server_lr": (0.001, 0.1)}
-    server_lr: Positive = 0.01
-    beta1: Momentum = 0.9
-    beta2: Momentum = 0.99
-    tau: Positive = 1e-3
-
-    def parts(self) -> tuple[Correction, ServerRule]:
-        """What it stands for."""
-        return FedAvg(), Adam(lr=self.server_lr, beta1=self.beta1, beta2=self.beta2, tau=self.tau)
-
 
 @component
-class FedYogi:
+class FedYogi(AdaptiveServer):
     """``fedavg/yogi``: as FedAdam, but the second moment moves by the sign of its error.
 
     >>> FedYogi()
     FedYogi(server_lr=0.01, beta1=0.9, beta2=0.99, tau=0.001)
     """
 
-    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"server_lr": (0.001, 0.1)}
-    server_lr: Positive = 0.01
-    beta1: Momentum = 0.9
-    beta2: Momentum = 0.99
-    tau: Positive = 1e-3
-
-    def parts(self) -> tuple[Correction, ServerRule]:
-        """What it stands for."""
-        return FedAvg(), Yogi(lr=self.server_lr, beta1=self.beta1, beta2=self.beta2, tau=self.tau)
+    rule: ClassVar[type[Adam] | type[Yogi]] = Yogi
 
 
 @component
@@ -190,7 +186,6 @@ class FedACG:
     server_lr: Positive = 1.0
 
     def parts(self) -> tuple[Correction, ServerRule]:
-        """What it stands for."""
         return FedProx(mu=self.mu), Lookahead(lr=self.server_lr, momentum=self.momentum)
 
 
@@ -207,7 +202,6 @@ class FedExP:
     server_lr: Positive = 1.0
 
     def parts(self) -> tuple[Correction, ServerRule]:
-        """What it stands for."""
         return FedAvg(), Extrapolation(lr=self.server_lr, epsilon=self.epsilon)
 
 
@@ -225,6 +219,5 @@ class DriftCorrection:
     server_lr: Positive = 1.0
 
     def parts(self) -> tuple[Correction, ServerRule]:
-        """What it stands for."""
         rule = Lookahead(lr=self.server_lr, momentum=self.momentum)
         return Scaffold(units="gradient", damping=self.damping), rule
