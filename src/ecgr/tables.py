@@ -112,5 +112,5 @@ def unknown(path: str, name: str, allowed: Iterable[str], *, kind: str = "key") 
 
 def shown(value: Any, most: int = 60) -> str:
     """A value as one short printable line."""
-    text = repr(value)
+    text = repr(value[: most + 1] if isinstance(value, str | bytes) else value)  # it may be a stranger's 10 MB
     return text if len(text) <= most else text[: most - 3] + "..."

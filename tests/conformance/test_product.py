@@ -105,10 +105,10 @@ def federated(problem: Problem, folder: Path) -> Snapshot:
     from ecgr.flower import Guard, MemoryGrid
     from ecgr.flower.apps.fleet import Fleet
     from ecgr.flower.apps.server import Federation
-    from ecgr.flower.apps.site import Prepared, app_for
+    from ecgr.flower.apps.site import app_for
 
     sites = [{"partition-id": client, "state-dir": str(folder / f"{client}")} for client in range(len(PARTS))]
-    grid = MemoryGrid(app_for(lambda site: Prepared(problem, {})), sites)
+    grid = MemoryGrid(app_for(lambda *_: (problem, {})), sites)
     fleet = Fleet(grid).expect(problem, {})
     guard = Guard(norm_factor=1e9)  # of two clients one may well have moved much farther than the other
     federation = Federation(problem, fleet, guard, run="run", flower_run=grid.run_id)

@@ -20,7 +20,7 @@ from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.enrolment import Enrolment, Listed, left_out, read_list, write_list
 from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.guard import Refusal
+from ecgr.flower.apps.wire import Refusal
 from ecgr.runs.record import RunRecord
 from support.federations import Ticks
 from support.hospitals import HOSPITALS, write_hospitals
@@ -241,11 +241,11 @@ def test_the_list_is_read_as_it_was_written_and_edited(tmp_path: Path) -> None:
         ("", "expected a .*site"),
         ("site = 3", "expected a .*site"),
         ("[[site", "cannot be read"),
-        ("[[site]]\nsamples = 3", "site.* 0: name: None"),
-        ('[[site]]\nname = "../x"', "name: '../x'"),
-        ('[[site]]\nname = "a"\n[[site]]\nname = "a"', "site.* 1: name: 'a', expected a name of its own"),
-        ('[[site]]\nname = "a"\nsamples = -1', "samples: -1"),
-        ('[[site]]\nname = "a"\nsamples = 2.5', "samples: 2.5"),
+        ("[[site]]\nsamples = 3", "site.* 0: name: must be .*, got None"),
+        ('[[site]]\nname = "../x"', "name: must be .*, got '../x'"),
+        ('[[site]]\nname = "a"\n[[site]]\nname = "a"', "name: 'a' is given twice"),
+        ('[[site]]\nname = "a"\nsamples = -1', "samples: must be .*, got -1"),
+        ('[[site]]\nname = "a"\nsamples = 2.5', "samples: must be .*, got 2.5"),
         ('[[site]]\nname = "a"\nsize = 3', "unknown key 'size'; allowed: name, samples, tests"),
     ],
 )

@@ -26,8 +26,8 @@ from flwr.app import Array, Message
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.memory import MemoryGrid
 from ecgr.flower.apps.server import Federation
-from ecgr.flower.apps.site import Prepared, app_for
-from ecgr.flower.guard import Arrival, Guard, reserved_names
+from ecgr.flower.apps.site import app_for
+from ecgr.flower.guard import Guard, reserved_names
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
 from support.federations import Ticks
 
@@ -71,7 +71,7 @@ def honest(algorithm: str, used: tuple[tuple[int, ...], ...]) -> Snapshot:
 
 def federation(chosen: Problem, root: Path, guard: Guard | None = None, **grid: Any) -> Federation:
     nodes = [{"partition-id": client, "state-dir": str(root)} for client in range(len(PARTS))]
-    memory = MemoryGrid(app_for(lambda site: Prepared(chosen, {})), nodes, **grid)
+    memory = MemoryGrid(app_for(lambda *_: (chosen, {})), nodes, **grid)
     fleet = Fleet(memory, clock=Ticks()).expect(chosen, {})
     return Federation(chosen, fleet, guard or Guard(), "run", memory.run_id)
 
@@ -189,9 +189,9 @@ def test_three_void_attempts_lose_the_quorum(tmp_path: Path) -> None:
 
 
 def test_a_reply_of_somebody_who_was_not_asked_is_not_used(tmp_path: Path) -> None:
-    replies = Guard().judge({}, [Arrival(2, "anything")])
+    replies = Guard().judge({}, [(2, "anything")])
     assert replies.used == []
-    assert replies.rejected == [(2, "unsampled: this client was not asked in this round")]
+    assert replies.rejected == [(2, "unsampled: it was not asked in this round")]
 
 
 def test_of_two_the_longer_is_the_outlier(tmp_path: Path) -> None:

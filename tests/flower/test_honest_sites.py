@@ -26,7 +26,7 @@ from flwr.app import Array, Message
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.server import Federation
-from ecgr.flower.apps.site import Prepared, app_for
+from ecgr.flower.apps.site import app_for
 from support.federations import Ticks
 
 SIZES = {"1:10:100": (4, 40, 400), "1:1:1000": (2, 2, 2000), "1:1000:1000": (2, 2000, 2000), "1:50": (16, 800)}
@@ -60,7 +60,7 @@ def unequal(
 def federation(chosen: Problem, root: Path, guard: Guard | None = None, **grid: Any) -> Federation:
     sizes = chosen.partition.sizes()
     nodes = [{"partition-id": client, "state-dir": str(root)} for client in range(len(sizes))]
-    memory = MemoryGrid(app_for(lambda site: Prepared(chosen, {})), nodes, **grid)
+    memory = MemoryGrid(app_for(lambda *_: (chosen, {})), nodes, **grid)
     return Federation(chosen, Fleet(memory, clock=Ticks()).expect(chosen, {}), guard or Guard(), "run", 7)
 
 

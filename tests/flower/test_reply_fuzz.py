@@ -21,9 +21,9 @@ from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord
 from ecgr.flower import Guard, MemoryGrid
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.server import Federation
-from ecgr.flower.apps.site import Prepared, app_for
+from ecgr.flower.apps.site import app_for
 from ecgr.flower.apps.wire import Order
-from ecgr.flower.guard import Arrival, Asked
+from ecgr.flower.guard import Asked
 from support.federations import Ticks
 
 CASES = 600
@@ -71,12 +71,12 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Mapping[int,
     def listen(node: int, order: Message, reply: Message) -> list[Message]:
         read, meta = Order.from_records(order.content), order.metadata
         held = chosen.partition.sizes()[node]
-        orders[node] = Asked(chosen, read, meta.run_id, meta.dst_node_id, meta.group_id, held)
+        orders[node] = Asked(chosen, read, (meta.run_id, meta.group_id, meta.dst_node_id), held)
         replies[node] = deepcopy(reply)
         return [reply]
 
     nodes = [{"partition-id": client, "state-dir": str(tmp_path)} for client in range(3)]
-    grid = MemoryGrid(app_for(lambda site: Prepared(chosen, {})), nodes, tamper=listen)
+    grid = MemoryGrid(app_for(lambda *_: (chosen, {})), nodes, tamper=listen)
     Federation(chosen, Fleet(grid, clock=Ticks()).expect(chosen, {}), Guard(), "run", 7).play_round(start(chosen))
     return orders, replies
 
@@ -210,13 +210,13 @@ def test_any_reply_is_valid_or_refused_and_the_honest_ones_stay(
     asked: tuple[Mapping[int, Asked], Mapping[int, Message]],
 ) -> None:
     orders, replies = asked
-    expected = {r.client: r for r in Guard().judge(orders, [Arrival(c, m) for c, m in replies.items()]).used}
+    expected = {r.client: r for r in Guard().judge(orders, [(c, m) for c, m in replies.items()]).used}
     assert set(expected) == {0, 1, 2}
     refused = set()
     for case in range(CASES):
         rng = np.random.default_rng(case)
         bad = spoiled(rng, deepcopy(replies[CULPRIT]))
-        judged = Guard().judge(orders, [Arrival(c, bad if c == CULPRIT else m) for c, m in replies.items()])
+        judged = Guard().judge(orders, [(c, bad if c == CULPRIT else m) for c, m in replies.items()])
         used = {r.client: r for r in judged.used}
         assert used.keys() | {CULPRIT} == {0, 1, 2}, (case, judged.rejected)
         for client in (0, 2):

@@ -106,7 +106,7 @@ def until(condition: Callable[[], bool], service: Service, seconds: float = 120.
 def supernode(server: Server, name: str, *arguments: str, port: int | None = None) -> Service:
     (own,) = free_ports(1)
     place = server.home / name
-    command = [*installed(["flower-supernode"]), "--superlink", f"127.0.0.1:{port or server.port}"]
+    command = [*installed("flower-supernode"), "--superlink", f"127.0.0.1:{port or server.port}"]
     command += ["--host", "127.0.0.1", "--port", str(own), "--max-retries", "0", *arguments]
     return Service(name, command, environment(place), place / "log")
 

@@ -5,7 +5,6 @@ import shutil
 import signal
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, NoReturn
@@ -95,14 +94,14 @@ def local_command(
     count = clients if task else len(folders) or (DEFAULT_CLIENTS if clients is None else clients)
     changes = _changes(count, settings)
     chosen = load(task_or_name(experiment), changes)
-    from ecgr.flower.deploy.folders import Plan, TaskFile
+    from ecgr.flower.deploy.folders import Plan
     from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
     from ecgr.runs.place import refuse_foreign
 
     directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"
     refuse_foreign(directory, resume)
     listed = _sites_of(folders, chosen)
-    made_by = TaskFile(experiment, str(Path.cwd()), changes) if task else None
+    made_by = {"task": experiment, "folder": str(Path.cwd()), "settings": changes} if task else None
     plan = Plan(chosen, listed, guard, directory, local_data=bool(folders), task=made_by)
     signal.signal(signal.SIGTERM, _interrupt)
     with round_progress(f"{len(listed)} sites", chosen.federation.rounds) as progress:
@@ -149,7 +148,7 @@ def _sites_of(folders: list[Path], chosen: Experiment) -> "list[Listed]":
         with looking_in(folder):
             found = check_site(chosen, client)
         name = folder.name if NAME.fullmatch(folder.name) else f"site-{client}"
-        listed.append(Listed(name, found.train, found.test))
+        listed.append(Listed(name, found["train"], found["test"]))
     return listed or [Listed(f"site-{client}", size) for client, size in enumerate(_sizes(chosen))]
 
 
@@ -192,14 +191,14 @@ def check_command(
 
     found = check_site(chosen, client)
     if as_json:
-        print_json(asdict(found))
+        print_json(found)
         return
-    shape = ", ".join(f"{size} {name}" for name, size in found.shape.items())
-    say(f"site {client}: {found.train:,} training and {found.test:,} test samples ({shape})")
-    say(f"trained by {found.loss}, judged by {', '.join(found.metrics)}")
+    shape = ", ".join(f"{size} {name}" for name, size in found["shape"].items())
+    say(f"site {client}: {found['train']:,} training and {found['test']:,} test samples ({shape})")
+    say(f"trained by {found['loss']}, judged by {', '.join(found['metrics'])}")
     say(
-        f"one step of a model with {found.parameters:,} parameters: loss {found.step_loss:.4f}, it moved by"
-        f" {found.step_norm:.3g}; nothing was sent"
+        f"one step of a model with {found['parameters']:,} parameters: loss {found['step_loss']:.4f}, it moved by"
+        f" {found['step_norm']:.3g}; nothing was sent"
     )
 
 

@@ -18,30 +18,39 @@ from the enrolled sizes; a reply cannot choose them.
 import logging
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from io import BytesIO
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from statistics import median_low
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 import numpy as np
-from flwr.app import Array, ConfigRecord, Message, MetricRecord
+from flwr.app import Message, MetricRecord
 from pydantic import Field
 
 from ecgr.algorithms import Plan, Trace, Upload
 from ecgr.component import Count, Positive, State, Tensor, component, torch
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
-from ecgr.flower.apps.wire import ARRAYS, METRICS, REPORT, Order, reply_tensors, split_reply
+from ecgr.flower.apps.wire import (
+    REPLY,
+    UPLOADED,
+    Order,
+    Refusal,
+    Report,
+    check_address,
+    read,
+    read_arrays,
+    records_of,
+    reply_tensors,
+    split_reply,
+)
 from ecgr.simulation.client import batch_sizes, nonfinite
 from ecgr.simulation.rounds import Line, Replies
 from ecgr.simulation.workspace import Problem
+from ecgr.tables import shown
 from ecgr.tasks.metrics import METRICS as METRIC_TABLE
 
 log = logging.getLogger("ecgr.flower")
-
-UNKNOWN = -1
-"""Stands for the client of a node that nobody enrolled."""
 
 KNOWN_AFTER = 2
 """From so many accepted updates on, a site is judged by its own past, too."""
@@ -56,34 +65,11 @@ A ``model`` is one whose steps nobody counted, only its samples: momentum may le
 are values, which need not be smaller after fewer steps.
 """
 
-FLOWER_ERRORS = {
-    1: "the ClientApp cannot be loaded",
-    2: "the ClientApp raised",
-    3: "the order was not delivered",
-    4: "the reply was not delivered",
-    5: "the SuperNode is gone",
-    7: "the app was not accepted",
-    8: "the ClientApp died",
-}
-REPORTED = {
-    "run": str,
-    "client": int,
-    "round": int,
-    "examples": int,
-    "steps": int,
-    "train_loss": float,
-    "seconds": float,
-    "kept": list,
-    "store": str,
-    "state_lost": bool,
-}
 MAX_METRICS = 64
 WHOLE = 2**63
 """Whole numbers stay below this."""
 
-
-class Refusal(Exception):
-    """Why a reply does not count: a word, and what is wrong."""
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,50 +79,35 @@ class Asked:
     Attributes:
         problem: what is trained.
         order: what the client was sent.
-        flower_run: Flower's number of the run.
-        node: whom the message went to.
-        group: the message's group, which names round and attempt.
+        sent: the message's run, its group, which names round and attempt, and the node that it went to.
         enrolled: how many samples the client holds.
         past: what the guard remembers of updates of this client that were used.
     """
 
     problem: Problem
     order: Order
-    flower_run: int
-    node: int
-    group: str
+    sent: tuple[int, str, int]
     enrolled: int
     past: State = field(default_factory=dict)
 
-    def plan(self, examples: int | None = None) -> Plan:
-        """The training of so many samples; of all that are enrolled unless told otherwise."""
-        experiment = self.problem.experiment
-        steps = expected_steps(self.problem, self.enrolled if examples is None else examples)
-        return Plan(steps, self.order.lr, experiment.optimizer.effective_momentum)
+    def plan(self, examples: int) -> Plan:
+        momentum = self.problem.experiment.optimizer.effective_momentum
+        return Plan(expected_steps(self.problem, examples), self.order.job.lr, momentum)
 
-    def payload(self, distance: float, examples: int | None = None) -> State:
-        """What a training would upload that moved every parameter by ``distance``."""
-        experiment, plan, order = self.problem.experiment, self.plan(examples), self.order
-        moved = torch.full_like(order.params, distance)
-        state = experiment.algorithm.begin(plan, order.server, experiment.algorithm.init_client(order.params))
+    def payload(self, distance: float, examples: int) -> State:
+        """What a training of so many samples would upload that moved every parameter by ``distance``."""
+        experiment, plan, job = self.problem.experiment, self.plan(examples), self.order.job
+        moved = torch.full_like(job.params, distance)
+        state = experiment.algorithm.begin(plan, job.server, experiment.algorithm.init_client(job.params))
         regulated = not isinstance(experiment.regulator, Plain)
         trace = Trace(moved, moved, plan.steps, plan.lr, plan.momentum, regulated)
-        return experiment.algorithm.finish(trace, order.server, state)[1]
+        return experiment.algorithm.finish(trace, job.server, state)[1]
 
     def units(self) -> dict[str, float]:
         """By what a distance is multiplied in each vector of the payload."""
-        still, moved = self.payload(0.0), self.payload(1.0)
-        length = float(torch.ones_like(self.order.params).norm())
-        units = {name: float((moved[name] - still[name]).norm()) / length for name in still if still[name].dim()}
-        return {name: unit or 1.0 for name, unit in units.items()}
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Arrival:
-    """Something that came back, and the client it came from by its node; text stands for what cannot be read."""
-
-    client: int
-    message: Message | str
+        still, moved = self.payload(0.0, self.enrolled), self.payload(1.0, self.enrolled)
+        length = float(torch.ones_like(self.order.job.params).norm())
+        return {n: float((moved[n] - still[n]).norm()) / length or 1.0 for n in still if still[n].dim()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,6 +126,9 @@ class Measured:
     lengths: Mapping[Quantity, float]
     steps: float
     longest: Mapping[str, float]
+
+
+Limits = dict[Quantity, float]
 
 
 @component
@@ -180,64 +154,42 @@ class Guard:
     outliers: Literal["reject", "clip"] = "reject"
     norm_cap: Positive = 1e6
 
-    def judge(self, asked: Mapping[int, Asked], arrivals: Sequence[Arrival]) -> Replies:
+    def judge(self, asked: Mapping[int, Asked], arrivals: Iterable[tuple[int, Message | str]]) -> Replies:
         """Sort a round's arrivals into those that count, in client order, and those that do not."""
-        accepted: dict[int, Upload] = {}
-        rejected: list[tuple[int, str]] = []
-        for arrival in arrivals:
-            try:
-                if arrival.client not in asked:
-                    raise Refusal("unsampled: this client was not asked in this round")
-                result = inspect(asked[arrival.client], arrival.message)
-                if arrival.client in accepted:
-                    raise Refusal("duplicate: the first valid reply counts")
-                accepted[arrival.client] = result
-            except Refusal as refusal:
-                rejected.append((arrival.client, str(refusal)))
-            except Exception as error:  # whatever else is wrong with a reply is not the others' misfortune
-                log.exception("a reply cannot be read")
-                rejected.append((arrival.client, f"unreadable: {type(error).__name__}"))
-        heard = {*accepted, *(client for client, _ in rejected)}
-        rejected += [
-            (client, f"missing: no reply within {self.deadline:g} s") for client in asked if client not in heard
-        ]
+        late = f"missing: no reply within {self.deadline:g} s"
+        accepted, rejected = sort_out(asked, arrivals, lambda who, message: inspect(asked[who], message), late)
         measured = {client: _measure(asked[client], result) for client, result in accepted.items()}
         used, states = [], {}
-        for client, limits in sorted(self.limits(measured).items()):
+        for client, (limits, far) in sorted(self.compare(measured).items()):
             result, own = accepted[client], measured[client]
-            far = self.beyond(own, limits)
-            if not far or (self.outliers == "clip" and all(quantity.kind == "update" for quantity in far)):
-                used.append(
-                    _clip(result, {q.name: limit / own.lengths[q] for q, limit in far.items()}) if far else result
-                )
-                states[client] = _remember(asked[client], own, limits)
-            else:
+            if far and (self.outliers == "reject" or any(quantity.kind != "update" for quantity in far)):
                 rejected.append((client, outlier(own, far)))
+                continue
+            used.append(_clip(result, {q.name: limit / own.lengths[q] for q, limit in far.items()}) if far else result)
+            states[client] = _remember(asked[client], own, limits)
         return Replies(used, states, sorted(rejected))
 
-    def limits(self, measured: Mapping[int, Measured]) -> dict[int, dict[Quantity, float]]:
-        """How long each of a round's replies may be, by what all of them lead to expect."""
-        quantities = {quantity: None for own in measured.values() for quantity in own.lengths}
-        limits: dict[int, dict[Quantity, float]] = {client: {} for client in measured}
-        for quantity in quantities:
+    def compare(self, measured: Mapping[int, Measured]) -> dict[int, tuple[Limits, Limits]]:
+        """How long each of a round's replies may be by what all lead to expect, and which lengths are outliers.
+
+        A site that is known is judged by its own past, too.
+        """
+        compared: dict[int, tuple[Limits, Limits]] = {client: ({}, {}) for client in measured}
+        for quantity in {quantity: None for own in measured.values() for quantity in own.lengths}:
             more, fewer = GROWTH[quantity.kind]
             known = [(own.lengths[quantity], own.steps) for own in measured.values()]
             for client, own in measured.items():
                 ratios = [(length, own.steps / steps) for length, steps in known]
                 expected = median_low([length * ratio ** (more if ratio > 1 else fewer) for length, ratio in ratios])
-                limits[client][quantity] = self._limit(quantity, expected)
-        return limits
-
-    def beyond(self, own: Measured, limits: Mapping[Quantity, float]) -> dict[Quantity, float]:
-        """Which of a reply's lengths are beyond their limits, with those, by the others and by its own past."""
-        far = {}
-        for quantity, by_others in limits.items():
-            longest = own.longest.get(quantity.name, 0.0)
-            most, least = self.norm_factor * longest, min(AS_BEFORE, self.norm_factor) * longest
-            limit = max(min(by_others, most), least) if longest else by_others
-            if own.lengths[quantity] > limit:
-                far[quantity] = limit
-        return far
+                by_others = limit = self._limit(quantity, expected)
+                if longest := own.longest.get(quantity.name, 0.0):
+                    most, least = self.norm_factor * longest, min(AS_BEFORE, self.norm_factor) * longest
+                    limit = max(min(by_others, most), least)
+                limits, far = compared[client]
+                limits[quantity] = by_others
+                if own.lengths[quantity] > limit:
+                    far[quantity] = limit
+        return compared
 
     def _limit(self, quantity: Quantity, expected: float) -> float:
         limit = self.norm_factor * max(expected, quantity.sent)
@@ -259,62 +211,84 @@ class Guard:
         return None
 
 
+def sort_out(
+    asked: Collection[int],
+    arrivals: Iterable[tuple[int, Message | str]],
+    inspect: Callable[[int, Message | str], T],
+    late: str,
+) -> tuple[dict[int, T], list[tuple[int, str]]]:
+    """What came back by sender: the first valid answer of each, and who is refused or late, with the reason."""
+    accepted: dict[int, T] = {}
+    rejected: list[tuple[int, str]] = []
+    for who, message in arrivals:
+        try:
+            if who not in asked:
+                raise Refusal("unsampled: it was not asked in this round")
+            result = inspect(who, message)
+            if who in accepted:
+                raise Refusal("duplicate: the first valid reply counts")
+            accepted[who] = result
+        except Refusal as refusal:
+            rejected.append((who, str(refusal)))
+        except Exception as error:  # whatever else is wrong with a reply is not the others' misfortune
+            log.exception("a reply cannot be read")
+            rejected.append((who, f"unreadable: {type(error).__name__}"))
+    heard = {*accepted, *(who for who, _ in rejected)}
+    return accepted, [*rejected, *((who, late) for who in sorted(asked) if who not in heard)]
+
+
 def inspect(asked: Asked, message: Message | str) -> Upload:
     """The reply's content; raises `Refusal` unless it is exactly what was asked for."""
-    if isinstance(message, str):
-        raise Refusal(f"unreadable: {message}")
-    _check_metadata(asked, message)
-    arrays, metrics, report = _records(message)
-    values = _report(report)
-    if values["run"] != asked.order.run:
-        raise Refusal("run: the reply is for another run")
-    if values["round"] != asked.order.round_index:
-        raise Refusal(f"round: the reply is for round {values['round'] + 1}, not {asked.order.round_index + 1}")
-    if values["client"] != asked.order.client:
-        raise Refusal(f"client: the reply speaks for client {values['client']}")
-    examples = values["examples"]
-    if not 1 <= examples <= asked.enrolled:
-        raise Refusal(f"weight: {examples} examples, allowed 1 to {asked.enrolled}")
-    steps = expected_steps(asked.problem, examples)
-    if values["steps"] != steps:
-        raise Refusal(f"steps: {values['steps']}, but {examples} examples make {steps}")
-    kept = values["kept"]
-    if any(type(i) is not int or not 0 <= i < steps for i in kept) or len(set(kept)) < len(kept):
+    arrays, metrics, record = records_of(message, REPLY, asked.sent)
+    try:
+        report = read(Report, record)
+    except Refusal as refusal:
+        word = "weight" if str(refusal).startswith("examples") else "report"
+        raise Refusal(f"{word}: {refusal}") from None
+    check_address(asked.order, record)
+    if not 1 <= report.examples <= asked.enrolled:
+        raise Refusal(f"weight: {shown(report.examples)} examples, allowed 1 to {asked.enrolled}")
+    steps = expected_steps(asked.problem, report.examples)
+    if report.steps != steps:
+        raise Refusal(f"steps: {shown(report.steps)}, but {report.examples} examples make {steps}")
+    if not set(report.kept) <= set(range(steps)) or len(set(report.kept)) < len(report.kept):
         raise Refusal("kept: not a choice among the steps")
-    if values["store"] and values["store"] not in STORES:
-        raise Refusal(f"report: there is no store {_shown(values['store'])}")
-    expected = reply_tensors(asked.payload(0.0, examples), asked.order.buffers)
-    tensors = _tensors(arrays, expected)
+    if report.store and report.store not in STORES:
+        raise Refusal(f"report: there is no store {shown(report.store)}")
+    if not math.isfinite(report.train_loss):
+        raise Refusal(f"nonfinite: train_loss is {report.train_loss}")
+    sent = asked.order.job.buffers
+    expected = reply_tensors(asked.payload(0.0, report.examples), sent)
+    tensors = read_arrays(arrays, expected)
     for name, tensor in expected.items():
         if not tensor.dim() and name.startswith("payload/") and not torch.equal(tensor, tensors[name]):
             raise Refusal(f"scalar: {name} is {float(tensors[name])!r}, must be {float(tensor)!r}")
     payload, buffers = split_reply(tensors)
+    said: dict[str, Any] = {name: getattr(report, name) for name in UPLOADED}
+    numbers = {**_metrics(asked.problem, metrics), **({"state_lost": 1.0} if report.state_lost else {})}
     result = Upload(
-        client=asked.order.client,
-        examples=examples,
+        report.client,
         payload=payload,
         buffers=buffers,
-        steps=steps,
-        train_loss=values["train_loss"],
-        seconds=values["seconds"],
-        kept=tuple(kept),
-        metrics={**_metrics(asked.problem, metrics), **({"state_lost": 1.0} if values["state_lost"] else {})},
-        store=values["store"] or None,
+        kept=tuple(report.kept),
+        metrics=numbers,
+        store=report.store or None,
+        **said,
     )
-    reason = nonfinite(result) or out_of_range(buffers, asked.order.buffers)
-    if reason is not None:
-        raise Refusal(reason)
+    check_values(result, sent)
     return result
 
 
-def out_of_range(buffers: Mapping[str, Tensor], sent: Mapping[str, Tensor]) -> str | None:
-    """Why buffers cannot be what training leaves: a variance below zero, a counter below zero that was not before."""
-    for name, tensor in buffers.items():
+def check_values(result: Upload, sent: State) -> None:
+    """Refuse what is not finite, and buffers that no training leaves: variances or counters that fell below zero."""
+    reason = nonfinite(result)
+    if reason is not None:
+        raise Refusal(reason)
+    for name, tensor in result.buffers.items():
         signed = name.endswith("running_var") or not (tensor.is_floating_point() or (sent[name] < 0).any())
         negative = int((tensor < 0).sum()) if signed else 0
         if negative:
-            return f"range: {name} holds {negative} negative values of {tensor.numel()}"
-    return None
+            raise Refusal(f"range: {name} holds {negative} negative values of {tensor.numel()}")
 
 
 def expected_steps(problem: Problem, examples: int) -> int:
@@ -323,60 +297,10 @@ def expected_steps(problem: Problem, examples: int) -> int:
     return len(batch_sizes(examples, federation.batch_size, federation.last_batch)) * federation.local_epochs
 
 
-def _check_metadata(asked: Asked, message: Message) -> None:
-    metadata = message.metadata
-    if message.has_error():
-        raise Refusal(describe(message.error.code, message.error.reason))
-    if not message.has_content():
-        raise Refusal("records: the reply is empty")
-    if metadata.run_id != asked.flower_run:
-        raise Refusal("run: the reply is for another Flower run")
-    if metadata.group_id != asked.group:
-        raise Refusal("round: the reply is for another round or attempt")
-    if metadata.src_node_id != asked.node:
-        raise Refusal("client: the reply names another node as its sender")
-
-
-def describe(code: int, reason: str | None) -> str:
-    """An error reply, without its text: that may quote a site's data."""
-    if code in FLOWER_ERRORS:
-        return f"failed: {FLOWER_ERRORS[code]} (code {code})"
-    name = reason if reason is not None and re.fullmatch(r"[A-Za-z_]\w{0,63}", reason, re.ASCII) else "an error"
-    return f"failed: {name} (code {int(code)})"
-
-
-def _records(message: Message) -> tuple[Mapping[str, Array], MetricRecord, ConfigRecord]:
-    content = message.content
-    names = {*content.array_records, *content.metric_records, *content.config_records}
-    exact = (
-        set(content.array_records) == {ARRAYS}
-        and set(content.metric_records) == {METRICS}
-        and set(content.config_records) == {REPORT}
-    )
-    if not exact:
-        raise Refusal(f"records: {_shown(sorted(names))}, expected {ARRAYS}, {METRICS} and {REPORT}")
-    return content.array_records[ARRAYS], content.metric_records[METRICS], content.config_records[REPORT]
-
-
-def _report(record: ConfigRecord) -> dict[str, Any]:
-    values: dict[str, Any] = dict(record)
-    if values.keys() != REPORTED.keys():
-        raise Refusal(f"report: the keys are {_shown(sorted(values))}")
-    for name, kind in REPORTED.items():
-        if type(values[name]) is not kind or (kind is int and abs(values[name]) >= WHOLE):
-            word = "weight" if name == "examples" else "report"
-            raise Refusal(f"{word}: {name} is {_shown(values[name])}, not {kind.__name__}")
-    for name in ("train_loss", "seconds"):
-        if not math.isfinite(values[name]):
-            raise Refusal(f"nonfinite: {name} is {values[name]}")
-    if values["seconds"] < 0:
-        raise Refusal(f"report: seconds is {values['seconds']}, below zero")
-    return values
-
-
 def reserved_names(problem: Problem) -> set[str]:
     """The names that the record gives to numbers of its own, and those of all metrics."""
-    return {*Line.__annotations__, *REPORTED, *METRIC_TABLE, *(metric.name for metric in problem.metrics), "clipped"}
+    reported = (each.name for each in fields(Report))
+    return {*Line.__annotations__, *reported, *METRIC_TABLE, *(metric.name for metric in problem.metrics), "clipped"}
 
 
 def _metrics(problem: Problem, record: MetricRecord) -> dict[str, float]:
@@ -385,43 +309,11 @@ def _metrics(problem: Problem, record: MetricRecord) -> dict[str, float]:
     reserved, found = reserved_names(problem), {}
     for name, value in record.items():
         if not re.fullmatch(r"[a-z][a-z0-9_]{0,63}", name) or name in reserved:
-            raise Refusal(f"metrics: {_shown(name)} cannot be recorded")
-        if not isinstance(value, int | float) or (isinstance(value, int) and abs(value) >= WHOLE):
-            raise Refusal(f"metrics: {name} is {_shown(value)}, expected a number")
+            raise Refusal(f"metrics: {shown(name)} cannot be recorded")
+        if not isinstance(value, int | float) or (abs(value) >= WHOLE and isinstance(value, int)):
+            raise Refusal(f"metrics: {name} is {shown(value)}, expected a number")
         found[name] = float(value)
     return found
-
-
-def _tensors(arrays: Mapping[str, Array], expected: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    missing, extra = expected.keys() - arrays.keys(), arrays.keys() - expected.keys()
-    if missing or extra:
-        what = f"{_shown(min(missing))} is missing" if missing else f"{_shown(min(extra))} is not part of it"
-        raise Refusal(f"names: {what}")
-    return {name: read_array(name, arrays[name], tensor) for name, tensor in expected.items()}
-
-
-def read_array(name: str, array: Array, like: Tensor) -> Tensor:
-    """An array's values if its dtype and shape are those of ``like``; nothing is allocated before that is known."""
-    dtype, shape = like.numpy().dtype, tuple(like.shape)
-    if array.dtype != str(dtype):
-        raise Refusal(f"dtype: {name} is {_shown(array.dtype)}, expected {dtype}")
-    if tuple(array.shape) != shape:
-        raise Refusal(f"shape: {name} is {_shown(tuple(array.shape))}, expected {shape}")
-    stream = BytesIO(array.data)
-    try:
-        if array.stype != "numpy.ndarray" or np.lib.format.read_magic(stream) != (1, 0):
-            raise ValueError("not in numpy's format")
-        header = np.lib.format.read_array_header_1_0(stream)
-    except ValueError:
-        raise Refusal(f"encoding: {name} is not in numpy's format") from None
-    if header != (shape, False, dtype) or len(array.data) - stream.tell() != like.numel() * like.element_size():
-        raise Refusal(f"encoding: {name} holds other bytes than it declares")
-    return torch.from_numpy(np.frombuffer(array.data, dtype, offset=stream.tell()).reshape(shape).copy())
-
-
-def _shown(value: object) -> str:
-    text = ascii(value)
-    return text if len(text) <= 60 else text[:57] + "..."
 
 
 def outlier(own: Measured, far: Mapping[Quantity, float]) -> str:
@@ -466,12 +358,12 @@ def _measure(asked: Asked, result: Upload) -> Measured:
     units = asked.units()
     vectors = {name: tensor for name, tensor in result.payload.items() if tensor.dim()}
     lengths = {Quantity("update", name): norm(tensor) / units[name] for name, tensor in vectors.items()}
-    lengths |= buffer_lengths(result.buffers, asked.order.buffers)
+    lengths |= buffer_lengths(result.buffers, asked.order.job.buffers)
     past, longest = asked.past, {}
     if "used" in past and int(past["used"]) >= KNOWN_AFTER:
-        faster = max(1.0, asked.order.lr / float(past["lr"]))
+        faster = max(1.0, asked.order.job.lr / float(past["lr"]))
         longest = {name: faster * float(past[f"longest/{name}"]) for name in vectors if f"longest/{name}" in past}
-    return Measured(lengths, asked.plan().effective_steps, longest)
+    return Measured(lengths, asked.plan(asked.enrolled).effective_steps, longest)
 
 
 def _remember(asked: Asked, own: Measured, limits: Mapping[Quantity, float]) -> State:
@@ -482,9 +374,9 @@ def _remember(asked: Asked, own: Measured, limits: Mapping[Quantity, float]) -> 
         return torch.tensor(max(value, float(past[name])) if name in past else value, dtype=torch.float64)
 
     return {
-        "round": torch.tensor(asked.order.round_index),
+        "round": torch.tensor(asked.order.job.round_index),
         "used": torch.tensor(1 + int(past["used"]) if "used" in past else 1),
-        "lr": larger("lr", asked.order.lr),
+        "lr": larger("lr", asked.order.job.lr),
         **{
             f"longest/{quantity.name}": larger(f"longest/{quantity.name}", min(length, limits[quantity]))
             for quantity, length in own.lengths.items()

@@ -9,7 +9,6 @@ first weight is believed up to 1,000 times the median of the others', and is the
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
 
 import numpy as np
 import torch
@@ -20,26 +19,24 @@ from torch import Tensor
 
 from ecgr.algorithms import Upload
 from ecgr.errors import ConfigError, QuorumLost
+from ecgr.flower.apps.enrolment import MOST_SAMPLES, believable
+from ecgr.flower.apps.wire import Refusal, check_answer, read_arrays
 from ecgr.flower.guard import (
     KNOWN_AFTER,
     Guard,
     Measured,
     Quantity,
-    Refusal,
     buffer_lengths,
-    describe,
+    check_values,
     norm,
-    out_of_range,
     outlier,
-    read_array,
+    sort_out,
 )
-from ecgr.simulation.client import nonfinite
+from ecgr.tables import shown
 
 UPDATE = Quantity("model", "the update")
 STATISTICS = ("running_mean", "running_var")
 """How the names of BatchNorm's statistics end: values, not weights that training moves."""
-
-TIMES_THE_MEDIAN = 1000
 
 log = logging.getLogger("ecgr.flower")
 
@@ -52,19 +49,15 @@ class Guarded(Strategy):
         inner: the strategy that aggregates.
         guard: what replies must be like. A round with fewer than ``min_clients`` is void: the strategy asks again, and
             after ``attempts`` void ones in a row `QuorumLost` is raised.
-        weight: the metric that holds a reply's number of examples.
-        max_weight: the most examples that a site may claim.
         rejected: what was dropped: round, node, reason.
     """
 
     inner: Strategy
     guard: Guard = field(default_factory=Guard)
-    weight: str = "num-examples"
-    max_weight: int = 10_000_000
     rejected: list[tuple[int, int, str]] = field(default_factory=list)
     _round: tuple[int, ArrayRecord, ConfigRecord, Grid] | None = None
     _model: Mapping[str, Tensor] = field(default_factory=dict)
-    _asked: dict[int, tuple[int, str]] = field(default_factory=dict)
+    _asked: dict[int, tuple[int, str, int]] = field(default_factory=dict)
     _weights: dict[int, int] = field(default_factory=dict)
     _lengths: dict[int, list[float]] = field(default_factory=dict)
 
@@ -75,11 +68,11 @@ class Guarded(Strategy):
     def configure_train(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the strategy does; what was sent to whom is remembered."""
         self._round = (server_round, arrays, config, grid)
         messages = list(self.inner.configure_train(server_round, arrays, config, grid))
         self._model = {name: torch.from_numpy(np.array(array.numpy())) for name, array in arrays.items()}
-        self._asked = {m.metadata.dst_node_id: (m.metadata.run_id, m.metadata.group_id) for m in messages}
+        sent = [message.metadata for message in messages]
+        self._asked = {to.dst_node_id: (to.run_id, to.group_id, to.dst_node_id) for to in sent}
         return messages
 
     def aggregate_train(
@@ -90,7 +83,7 @@ class Guarded(Strategy):
             good = self._judge(server_round, replies)
             if len(good) >= self.guard.min_clients:
                 arrays, metrics = self.inner.aggregate_train(server_round, good)
-                return None if arrays is None else self._as_sent(arrays), metrics
+                return arrays and ArrayRecord({n: self._as_sent(n, array) for n, array in arrays.items()}), metrics
             usable = f"{len(good)} replies usable, {self.guard.min_clients} needed"
             log.warning("round %d, attempt %d is void: %s", server_round, attempt, usable)
             if attempt < self.guard.attempts and self._round is not None:
@@ -101,7 +94,6 @@ class Guarded(Strategy):
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
-        """As the strategy does."""
         return self.inner.configure_evaluate(server_round, arrays, config, grid)
 
     def aggregate_evaluate(self, server_round: int, replies: Iterable[Message]) -> MetricRecord | None:
@@ -109,91 +101,57 @@ class Guarded(Strategy):
         return self.inner.aggregate_evaluate(server_round, [reply for reply in replies if not reply.has_error()])
 
     def summary(self) -> None:
-        """As the strategy does."""
         self.inner.summary()
 
     def _judge(self, server_round: int, replies: Iterable[Message]) -> list[Message]:
         """The replies that count."""
-        good: dict[int, Message] = {}
-        measured: dict[int, Measured] = {}
-        heard = set()
-        for reply in replies:
-            node = reply.metadata.src_node_id
-            heard.add(node)
-            try:
-                own = self._inspect(node, reply)
-                if node in good:
-                    raise Refusal("duplicate: the first valid reply counts")
-                good[node], measured[node] = reply, own
-            except Refusal as refusal:
-                self._reject(server_round, node, str(refusal))
-        for node in sorted(self._asked.keys() - heard):
-            self._reject(server_round, node, "missing: no reply")
-        for node, reason in self._overweight(measured).items():
-            del good[node], measured[node]
-            self._reject(server_round, node, reason)
-        limits = self.guard.limits(measured)
-        for node, own in measured.items():
-            far = self.guard.beyond(own, limits[node])
-            if far:
+        arrivals = [(reply.metadata.src_node_id, reply) for reply in replies]
+        good, rejected = sort_out(self._asked, arrivals, self._inspect, "missing: no reply")
+        claims = {node: self._weights.get(node, int(own.steps)) for node, (_, own) in good.items()}
+        for node, claim in claims.items():
+            if node not in self._weights and claim > (most := believable(claims, node)):
+                rejected.append((node, f"weight: {claim}, allowed {most} by what others claim"))
                 del good[node]
-                self._reject(server_round, node, outlier(own, far))
+        lengths = {}
+        for node, (limits, far) in self.guard.compare({node: own for node, (_, own) in good.items()}).items():
+            own = good[node][1]
+            if far:
+                rejected.append((node, outlier(own, far)))
+                del good[node]
+            lengths[node] = min(own.lengths[UPDATE], limits[UPDATE])
+        for node, reason in rejected:
+            log.warning("round %d: node %d not used: %s", server_round, node, reason)
+        self.rejected += [(server_round, node, reason) for node, reason in rejected]
         if len(good) >= self.guard.min_clients:
             for node in good:
-                self._weights.setdefault(node, int(measured[node].steps))
-                length = min(measured[node].lengths[UPDATE], limits[node][UPDATE])
-                self._lengths.setdefault(node, []).append(length)
-        return [good[node] for node in sorted(good)]
+                self._weights.setdefault(node, claims[node])
+                self._lengths.setdefault(node, []).append(lengths[node])
+        return [good[node][0] for node in sorted(good)]
 
-    def _inspect(self, node: int, reply: Message) -> Measured:
-        """A reply's lengths; raises `Refusal` unless it is a model like the one that was sent."""
-        if node not in self._asked:
-            raise Refusal("unsampled: this node was not asked in this round")
-        if reply.has_error():
-            raise Refusal(describe(reply.error.code, reply.error.reason))
-        if (reply.metadata.run_id, reply.metadata.group_id) != self._asked[node]:
-            raise Refusal("round: the reply is for another run or round")
+    def _inspect(self, node: int, reply: Message | str) -> tuple[Message, Measured]:
+        """A reply with its lengths; raises `Refusal` unless it is a model like the one that was sent."""
+        check_answer(reply, self._asked[node])
+        assert isinstance(reply, Message)
         arrays, metrics = list(reply.content.array_records.values()), list(reply.content.metric_records.values())
         if len(arrays) != 1 or len(metrics) != 1:
             raise Refusal("records: expected one record of arrays and one of metrics")
-        if arrays[0].keys() != self._model.keys():
-            raise Refusal("names: the reply does not hold the model's tensors")
-        weight, most = metrics[0].get(self.weight), self._weights.get(node, self.max_weight)
+        weight = metrics[0].get(getattr(self.inner, "weighted_by_key", "num-examples"))
+        most = self._weights.get(node, MOST_SAMPLES)
         if type(weight) is not int or not 1 <= weight <= most:
-            raise Refusal(f"weight: {ascii(weight)[:40]}, allowed 1 to {most}")
-        tensors = {name: read_array(name, arrays[0][name], tensor) for name, tensor in self._model.items()}
+            raise Refusal(f"weight: {shown(weight)}, allowed 1 to {most}")
+        tensors = read_arrays(arrays[0], self._model)
         buffers = {n: t for n, t in tensors.items() if n.endswith(STATISTICS) or not t.is_floating_point()}
-        reason = nonfinite(Upload(node, weight, {}, tensors)) or out_of_range(buffers, self._model)
-        if reason is not None:
-            raise Refusal(reason)
-        moved = [(self._model[n].double() - t.double()).flatten() for n, t in tensors.items() if n not in buffers]
+        weights = {name: tensor for name, tensor in tensors.items() if name not in buffers}
+        check_values(Upload(node, weight, weights, buffers), self._model)
+        moved = [(self._model[name].double() - tensor.double()).flatten() for name, tensor in weights.items()]
         lengths = {UPDATE: norm(torch.cat(moved)) if moved else 0.0, **buffer_lengths(buffers, self._model)}
         past = self._lengths.get(node, [])
-        return Measured(lengths, weight, {UPDATE.name: max(past)} if len(past) >= KNOWN_AFTER else {})
+        return reply, Measured(lengths, weight, {UPDATE.name: max(past)} if len(past) >= KNOWN_AFTER else {})
 
-    def _overweight(self, measured: Mapping[int, Measured]) -> dict[int, str]:
-        """The nodes that claim far more examples than the others, when they first claim any."""
-        claims = {node: self._weights.get(node, int(own.steps)) for node, own in measured.items()}
-        found = {}
-        for node in claims.keys() - self._weights.keys():
-            others = [claim for other, claim in claims.items() if other != node]
-            if others and claims[node] > TIMES_THE_MEDIAN * median(others):
-                allowed = int(TIMES_THE_MEDIAN * median(others))
-                found[node] = f"weight: {claims[node]}, allowed {allowed} ({TIMES_THE_MEDIAN} times the others' median)"
-        return found
-
-    def _as_sent(self, arrays: ArrayRecord) -> ArrayRecord:
-        """An aggregate in the dtypes of the model: the mean of counters is a fraction."""
-        return ArrayRecord({name: self._cast(name, array) for name, array in arrays.items()})
-
-    def _cast(self, name: str, array: Array) -> Array:
-        if name not in self._model or array.dtype == str(self._model[name].numpy().dtype):
-            return array
+    def _as_sent(self, name: str, array: Array) -> Array:
+        """An aggregate in the dtype of the model: the mean of counters is a fraction."""
         wanted = self._model[name].numpy().dtype
+        if array.dtype == str(wanted):
+            return array
         values = array.numpy()
-        whole = np.issubdtype(wanted, np.integer) and not np.issubdtype(values.dtype, np.integer)
-        return Array(np.asarray(np.rint(values) if whole else values).astype(wanted))
-
-    def _reject(self, server_round: int, node: int, reason: str) -> None:
-        self.rejected.append((server_round, node, reason))
-        log.warning("round %d: node %d not used: %s", server_round, node, reason)
+        return Array(np.asarray(np.rint(values) if wanted.kind in "iu" else values).astype(wanted))

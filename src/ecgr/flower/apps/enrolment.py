@@ -8,24 +8,24 @@ or version than the others, is left out by name, and the others start.
 import json
 import re
 import tomllib
-from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from statistics import median
-from typing import Any
+from typing import Annotated, Any
 
 from flwr.app import ConfigRecord
+from pydantic import AfterValidator, Field
 
 from ecgr._version import __version__
+from ecgr.component import component
 from ecgr.errors import ConfigError
-from ecgr.flower.guard import Refusal
+from ecgr.flower.apps.wire import Refusal, read
 from ecgr.simulation.workspace import Problem
+from ecgr.tables import shown
 from ecgr.tasks.losses import LOSSES
 
 MOST_SAMPLES = 10**8
-MOST_TEXT = 1000
-MOST_METRICS = 64
 TIMES_THE_MEDIAN = 1000
 """Where the list has no size, a site may claim so many times the median of the others."""
 
@@ -35,7 +35,27 @@ ALIKE = ("shape", "loss", "metrics", "parameters")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-@dataclass(frozen=True, slots=True)
+def _site_name(text: str) -> str:
+    if not NAME.fullmatch(text):
+        raise ValueError("must be at most 64 letters, digits and . _ -")
+    return text
+
+
+def _sizes_by_name(text: str) -> str:
+    try:
+        shape = json.loads(text)
+    except (ValueError, RecursionError):
+        shape = None
+    if not isinstance(shape, dict) or not all(type(size) is int and 0 < size < 2**31 for size in shape.values()):
+        raise ValueError("must be positive sizes by name")
+    return text
+
+
+Size = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
+Text = Annotated[str, Field(max_length=1000)]
+
+
+@component
 class Enrolment:
     """One site.
 
@@ -50,13 +70,13 @@ class Enrolment:
         version: of ecgr.
     """
 
-    client: int
-    examples: int
-    tests: int
-    shape: str
-    loss: str
-    metrics: tuple[str, ...]
-    parameters: str
+    client: Size
+    examples: Annotated[Size, Field(ge=1)]
+    tests: Size
+    shape: Annotated[Text, AfterValidator(_sizes_by_name)]
+    loss: Text
+    metrics: Annotated[tuple[Text, ...], Field(min_length=1, max_length=64, strict=False)]
+    parameters: Text
     version: str = __version__
 
     @classmethod
@@ -73,39 +93,25 @@ class Enrolment:
         )
 
     def to_record(self) -> ConfigRecord:
-        """As Flower sends it."""
-        said = {field.name: getattr(self, field.name) for field in fields(self)}
-        return ConfigRecord({**said, "metrics": list(self.metrics)})
+        return ConfigRecord({**asdict(self), "metrics": list(self.metrics)})
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> "Enrolment":
         """What a site said; raises `Refusal` unless every word of it can be used."""
-        said: dict[str, Any] = {field.name: record.get(field.name) for field in fields(cls)}
-        if said["version"] != __version__:
-            raise Refusal(f"version: ecgr {shown(said['version'])}, the server has {__version__}; install the same")
-        for name, least in (("client", 0), ("examples", 1), ("tests", 0)):
-            if type(said[name]) is not int or not least <= said[name] <= MOST_SAMPLES:
-                raise Refusal(f"{name}: {shown(said[name])}, allowed {least} to {MOST_SAMPLES:,}")
-        for name in ("shape", "loss", "parameters"):
-            if not isinstance(said[name], str) or len(said[name]) > MOST_TEXT:
-                raise Refusal(f"{name}: {shown(said[name])}, expected a text of at most {MOST_TEXT} characters")
-        metrics = said["metrics"]
-        if not isinstance(metrics, list) or not 0 < len(metrics) <= MOST_METRICS:
-            raise Refusal(f"metrics: {shown(metrics)}, expected 1 to {MOST_METRICS} names")
-        if not all(isinstance(name, str) and len(name) <= MOST_TEXT for name in metrics):
-            raise Refusal(f"metrics: expected names of at most {MOST_TEXT} characters")
-        if not _is_shape(said["shape"]):
-            raise Refusal(f"shape: {shown(said['shape'])}, expected positive sizes by name")
-        return cls(**{**said, "metrics": tuple(metrics)})
+        if record.get("version") != __version__:
+            raise Refusal(
+                f"version: ecgr {shown(record.get('version'))}, the server has {__version__}; install the same"
+            )
+        return read(cls, record)
 
 
-@dataclass(frozen=True, slots=True)
+@component
 class Listed:
     """A site in the operator's list: its name, and the most samples it may claim; None where nobody knows."""
 
-    name: str
-    samples: int | None = None
-    tests: int | None = None
+    name: Annotated[str, AfterValidator(_site_name)]
+    samples: Size | None = None
+    tests: Size | None = None
 
 
 LIST_HEAD = f"""\
@@ -125,12 +131,10 @@ def complete_list(listed: Sequence[Listed], clients: int) -> Sequence[Listed]:
 
 def write_list(path: Path, sites: Sequence[Listed]) -> None:
     """Write the list, for the operator to edit."""
-    text = LIST_HEAD
-    for site in sites:
-        given = {field.name: getattr(site, field.name) for field in fields(site)}
-        lines = (f"{name} = {json.dumps(value)}\n" for name, value in given.items() if value is not None)
-        text += "\n[[site]]\n" + "".join(lines)
-    path.write_text(text)
+    from tomli_w import dumps
+
+    known = [{name: value for name, value in asdict(site).items() if value is not None} for site in sites]
+    path.write_text(LIST_HEAD + "\n" + dumps({"site": known}))
 
 
 def read_list(path: Path) -> list[Listed]:
@@ -141,75 +145,51 @@ def read_list(path: Path) -> list[Listed]:
         raise ConfigError(f"{path}: cannot be read: {error}") from None
     if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise ConfigError(f"{path}: expected a [[site]] with `name` and `samples` for every site")
-    allowed, seen, problems = [field.name for field in fields(Listed)], set(), []
+    sites, problems, allowed = [], [], [field.name for field in fields(Listed)]
     for number, entry in enumerate(entries):
-        where, name = f"{path}: [[site]] {number}", entry.get("name")
+        where = f"{path}: [[site]] {number}"
         problems += [f"{where}: unknown key {key!r}; allowed: {', '.join(allowed)}" for key in entry.keys() - allowed]
-        if not isinstance(name, str) or not NAME.fullmatch(name) or name in seen:
-            problems.append(f"{where}: name: {shown(name)}, expected a name of its own: letters, digits and . _ -")
-        seen.add(str(name))
-        problems += [
-            f"{where}: {key}: {shown(entry[key])}, allowed 0 to {MOST_SAMPLES:,}"
-            for key in ("samples", "tests")
-            if key in entry and (type(entry[key]) is not int or not 0 <= entry[key] <= MOST_SAMPLES)
-        ]
+        try:
+            sites.append(Listed(**{"name": None, **{key: entry[key] for key in allowed if key in entry}}))
+        except ConfigError as error:
+            problems += [f"{where}: {line.removeprefix('Listed.')}" for line in error.problems]
+    names = [site.name for site in sites]
+    problems += [f"{path}: name: {name!r} is given twice" for name in sorted({n for n in names if names.count(n) > 1})]
     if problems:
         raise ConfigError(*problems)
-    return [Listed(**entry) for entry in entries]
+    return sites
+
+
+def believable(claims: Mapping[int, int], who: int) -> int:
+    """The most samples that somebody may claim where no list says so, by what the others claim."""
+    others = [claim for other, claim in claims.items() if other != who and claim]
+    return int(TIMES_THE_MEDIAN * median(others or [MOST_SAMPLES]))
 
 
 def left_out(listed: Sequence[Listed], sites: Mapping[int, Enrolment]) -> dict[int, str]:
     """Which sites that joined are left out, and why: those that claim too much, and those that differ from most."""
     refused = {}
-    for client, site in sites.items():
-        for kind, known in (("examples", listed[client].samples), ("tests", listed[client].tests)):
-            others = [getattr(other, kind) for c, other in sites.items() if c != client]
-            middle = median([size for size in others if size] or [MOST_SAMPLES])
-            limit = int(TIMES_THE_MEDIAN * middle) if known is None else known
-            if getattr(site, kind) > limit:
+    for kind, allowed in (("examples", "samples"), ("tests", "tests")):
+        claims = {client: getattr(site, kind) for client, site in sites.items()}
+        for client, claim in claims.items():
+            known = getattr(listed[client], allowed)
+            limit = believable(claims, client) if known is None else known
+            if claim > limit:
                 where = f"{TIMES_THE_MEDIAN:,} times the median of the others" if known is None else "in the list"
-                refused[client] = f"{kind}: it claims {getattr(site, kind):,}, allowed {limit:,} ({where})"
-    return {**_unlike(listed, {c: site for c, site in sites.items() if c not in refused}), **refused}
-
-
-def _unlike(listed: Sequence[Listed], sites: Mapping[int, Enrolment]) -> dict[int, str]:
-    """Sites that speak of another task than most; with no majority nobody knows which is meant, and all are refused."""
-    said = {client: {name: getattr(site, name) for name in ALIKE} for client, site in sites.items()}
-    counted = Counter(tuple(values.values()) for values in said.values())
-    if len(counted) < 2:
-        return {}
-    most, count = counted.most_common(1)[0]
-    if 2 * count <= len(sites):
-        raise ConfigError(*(line for name in ALIKE for line in _differences(name, listed, sites)))
-    common = dict(zip(ALIKE, most, strict=True))
-    return {
-        client: f"{name}: {shown(values[name])}, most sites have {shown(common[name])}"
-        for client, values in said.items()
-        for name in reversed(ALIKE)
-        if values[name] != common[name]
-    }
-
-
-def _differences(name: str, listed: Sequence[Listed], sites: Mapping[int, Enrolment]) -> list[str]:
-    said: dict[Any, list[str]] = {}
-    for client, site in sorted(sites.items()):
-        said.setdefault(getattr(site, name), []).append(listed[client].name)
-    who = "; ".join(f"{shown(value)} at {', '.join(names)}" for value, names in said.items())
-    line = f"enrolment: sites differ in their {name}: {who}; they must load the same kind of samples"
-    return [line] if len(said) > 1 else []
-
-
-def _is_shape(text: str) -> bool:
-    try:
-        shape = json.loads(text)
-    except (ValueError, RecursionError):
-        return False
-    return isinstance(shape, dict) and all(type(size) is int and 0 < size < 2**31 for size in shape.values())
-
-
-def shown(value: object, most: int = 60) -> str:
-    """What a stranger said, for a message: escaped, and cut before it is."""
-    if isinstance(value, list):
-        return f"a list of {len(value)}"
-    text = ascii(value[:most] if isinstance(value, str | bytes) else value)
-    return text if len(text) <= most + 2 else text[:most] + "..."
+                refused[client] = f"{kind}: it claims {claim:,}, allowed {limit:,} ({where})"
+    for name in ALIKE:
+        said: dict[Any, list[int]] = {}
+        for client in sorted(sites.keys() - refused.keys()):
+            said.setdefault(getattr(sites[client], name), []).append(client)
+        most = max(said.values(), key=len, default=[])
+        if said and 2 * len(most) <= sum(map(len, said.values())):
+            places = {value: ", ".join(listed[client].name for client in clients) for value, clients in said.items()}
+            who = "; ".join(f"{shown(value)} at {names}" for value, names in places.items())
+            raise ConfigError(
+                f"enrolment: sites differ in their {name}: {who}; they must load the same kind of samples"
+            )
+        for value, clients in said.items():
+            if clients != most:
+                common = getattr(sites[most[0]], name)
+                refused |= dict.fromkeys(clients, f"{name}: {shown(value)}, most sites have {shown(common)}")
+    return refused

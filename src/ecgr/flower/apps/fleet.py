@@ -15,13 +15,14 @@ import httpx
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 
-from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list, shown
-from ecgr.flower.apps.wire import SITE
-from ecgr.flower.guard import Refusal, describe
+from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list
+from ecgr.flower.apps.wire import SITE, UNKNOWN, Order, Refusal, records_of
 from ecgr.simulation.workspace import Problem
+from ecgr.tables import shown
 
 POLL_SECONDS = 1.0
 QUERY_SECONDS = 120.0
+ENROLMENT = {SITE: ConfigRecord}
 TRIES = 3
 """So often is a node asked who it is."""
 
@@ -31,13 +32,8 @@ log = logging.getLogger("ecgr.flower")
 class Clock(Protocol):
     """Time: the module ``time``, or what counts it in a test."""
 
-    def monotonic(self) -> float:
-        """Seconds since some moment."""
-        ...
-
-    def sleep(self, seconds: float, /) -> None:
-        """Let time pass."""
-        ...
+    def monotonic(self) -> float: ...
+    def sleep(self, seconds: float, /) -> None: ...
 
 
 @dataclass(eq=False)
@@ -92,11 +88,8 @@ class Fleet:
         wanted, until = set(clients), self.clock.monotonic() + deadline
         while True:
             found = {client: node for client, node in self.present().items() if client in wanted}
-            if (
-                len(found) >= at_least
-                or wanted <= found.keys() | self.refused.keys()
-                or self.clock.monotonic() >= until
-            ):
+            complete = len(found) >= at_least or wanted <= found.keys() | self.refused.keys()
+            if complete or self.clock.monotonic() >= until:
                 return found
             self.clock.sleep(POLL_SECONDS)
 
@@ -106,16 +99,16 @@ class Fleet:
         for node in [node for node, known in self._known.items() if known == client]:
             del self._known[node]
             self._asked[node] = TRIES
-        self._refuse(client, reason)
-
-    def _refuse(self, client: int | None, reason: str) -> None:
         log.warning("%s is left out: %s", self.name(client), reason)
-        if client is not None:
-            self.refused[client] = reason
+        self.refused[client] = reason
 
-    def client_of(self, node: int) -> int | None:
-        """The client that a node stands for, if it is enrolled."""
-        return self._known.get(node)
+    def command(
+        self, orders: Mapping[int, Order], nodes: Mapping[int, int], kind: str, group: str, deadline: float
+    ) -> list[tuple[int, Message | str]]:
+        """Send clients their orders, those that have a node; what came back before the deadline, by client."""
+        contents = {nodes[client]: order.to_records() for client, order in orders.items() if client in nodes}
+        replies = self.exchange(contents, kind, group, deadline)
+        return [(self._known.get(node, UNKNOWN), reply) for node, reply in replies]
 
     def exchange(
         self, contents: Mapping[int, RecordDict], kind: str, group: str, deadline: float
@@ -160,14 +153,13 @@ class Fleet:
                 self.refused.pop(client, None)
             except Refusal as refusal:
                 owner = self._owner(reply, keys[node])
-                if self._asked[node] >= TRIES and owner not in self._known.values():
-                    self._refuse(owner, str(refusal))
-                else:
-                    log.warning("%s cannot join: %s", self.name(owner), refusal)
+                log.warning("%s cannot join: %s", self.name(owner), refusal)
+                if owner is not None and self._asked[node] >= TRIES and owner not in self._known.values():
+                    self.refused[owner] = str(refusal)
 
     def _enrol(self, reply: Message | str, key: bytes) -> int:
         """The client that a node stands for, if what it says can be believed."""
-        said = Enrolment.from_record(_said(reply))
+        said = Enrolment.from_record(*records_of(reply, ENROLMENT))
         if said.client >= len(self.listed):
             raise Refusal(f"client: there is no site {said.client}")
         if self.keys is not None and self.keys.get(said.client) != key:
@@ -188,26 +180,7 @@ class Fleet:
         if self.keys is not None:
             return next((client for client, own in self.keys.items() if own == key), None)
         try:
-            client = _said(reply).get("client")
+            client = records_of(reply, ENROLMENT)[0].get("client")
         except Refusal:
             return None
         return client if type(client) is int and 0 <= client < len(self.listed) else None
-
-
-def content_of(reply: Message | str) -> RecordDict:
-    """What a reply holds; raises `Refusal` if it is none."""
-    if isinstance(reply, str):
-        raise Refusal(f"unreadable: {reply}")
-    if reply.has_error():
-        raise Refusal(f"{describe(reply.error.code, reply.error.reason)}; see the log of its SuperNode")
-    if not reply.has_content():
-        raise Refusal("records: the reply is empty")
-    return reply.content
-
-
-def _said(reply: Message | str) -> ConfigRecord:
-    """What a node said when it was asked who it is."""
-    records = content_of(reply).config_records
-    if SITE not in records:
-        raise Refusal("it does not say which client it stands for")
-    return records[SITE]

@@ -28,10 +28,10 @@ from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, EcgrError, QuorumLost
 from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list, left_out
-from ecgr.flower.apps.fleet import Clock, Fleet, content_of
+from ecgr.flower.apps.fleet import Clock, Fleet
 from ecgr.flower.apps.site import Given, made
-from ecgr.flower.apps.wire import LOSS, METRICS, NEVER, REPORT, Order
-from ecgr.flower.guard import UNKNOWN, Arrival, Asked, Guard, Refusal
+from ecgr.flower.apps.wire import LOSS, NEVER, SCORES, UNKNOWN, Order, Refusal, check_address, records_of
+from ecgr.flower.guard import Asked, Guard, sort_out
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.client import ClientJob
@@ -40,6 +40,7 @@ from ecgr.simulation.evaluate import Evaluation
 from ecgr.simulation.prepare import prepare, prepare_server
 from ecgr.simulation.rounds import Outcome, Replies, Snapshot, finish_round, participants, round_jobs, score, served
 from ecgr.simulation.workspace import Problem
+from ecgr.tables import shown
 from ecgr.tasks.data.arrays import read_arrays, samples_of
 from ecgr.tasks.data.dataset import Provenance
 from ecgr.tasks.metrics import bounds_of
@@ -223,29 +224,17 @@ class Federation:
 
     def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], attempt: int) -> Replies:
         """Ask the round's clients once."""
-        group = f"{snapshot.rounds + 1}.{attempt}"
-        clients, sizes = [job.client for job in jobs], self.problem.partition.sizes()
+        group, sizes, past = f"{snapshot.rounds + 1}.{attempt}", self.problem.partition.sizes(), snapshot.clients
         # who was missed once is waited for: the round may be void because of it
-        enough = self.guard.min_clients if attempt == 1 else len(clients)
-        nodes = self.fleet.wait_for(clients, enough, self.guard.deadline)
-        orders = {job.client: self._order(snapshot, job) for job in jobs}
-        asked = {
-            client: Asked(
-                problem=self.problem,
-                order=order,
-                flower_run=self.flower_run,
-                node=nodes.get(client, UNKNOWN),
-                group=group,
-                enrolled=sizes[client],
-                past=snapshot.clients.get(client) or {},
-            )
-            for client, order in orders.items()
-        }
-        contents = {nodes[client]: orders[client].to_records() for client in clients if client in nodes}
-        arrivals = []
-        for node, message in self.fleet.exchange(contents, MessageType.TRAIN, group, self.guard.deadline):
-            client = self.fleet.client_of(node)
-            arrivals.append(Arrival(UNKNOWN if client is None else client, message))
+        enough = self.guard.min_clients if attempt == 1 else len(jobs)
+        nodes = self.fleet.wait_for([job.client for job in jobs], enough, self.guard.deadline)
+        orders, asked = {}, {}
+        for job in jobs:
+            known = past.get(job.client) or {}
+            order = orders[job.client] = Order(self.run, int(known["round"]) if known else NEVER, job)
+            sent = (self.flower_run, group, nodes.get(job.client, UNKNOWN))
+            asked[job.client] = Asked(self.problem, order, sent, sizes[job.client], known)
+        arrivals = self.fleet.command(orders, nodes, MessageType.TRAIN, group, self.guard.deadline)
         replies = self.guard.judge(asked, arrivals)
         absent = {client: reason for client, reason in self.fleet.refused.items() if client not in nodes}
         named = [(c, f"missing: {absent[c]}" if c in absent else reason) for c, reason in replies.rejected]
@@ -259,58 +248,31 @@ class Federation:
         with_tests = [client for client, site in self.fleet.sites.items() if site.tests]
         nodes = self.fleet.wait_for(with_tests, len(with_tests), self.guard.deadline)
         params, buffers = served(self.problem, snapshot)
-        orders = {client: Order(self.run, client, snapshot.rounds, 0.0, NEVER, params, buffers, {}) for client in nodes}
-        contents = {nodes[client]: order.to_records() for client, order in orders.items()}
-        group, found, refused = f"{snapshot.rounds}.scores", {}, {}
-        for node, reply in self.fleet.exchange(contents, MessageType.EVALUATE, group, self.guard.deadline):
-            client = self.fleet.client_of(node)
-            if client is None or client in found or client in refused:
-                continue
-            try:
-                found[client] = site_scores(self.problem, orders[client], reply)
-            except Refusal as refusal:
-                refused[client] = str(refusal)
-        late = f"missing: no scores within {self.guard.deadline:g} s"
-        for client in sorted(set(with_tests) - set(found)):
-            unscored.append((client, f"evaluation: {refused.get(client, late)}"))
-            log.warning("round %d: %s: %s", snapshot.rounds, self.fleet.name(client), unscored[-1][1])
+        jobs = [ClientJob(client, snapshot.rounds - 1, 0.0, 1, params, buffers, {}, {}) for client in with_tests]
+        orders = {job.client: Order(self.run, NEVER, job) for job in jobs}
+        group, late = f"{snapshot.rounds}.scores", f"missing: no scores within {self.guard.deadline:g} s"
+        arrivals = self.fleet.command(orders, nodes, MessageType.EVALUATE, group, self.guard.deadline)
+        found, refused = sort_out(orders, arrivals, lambda c, reply: site_scores(self.problem, orders[c], reply), late)
+        for client, reason in sorted(refused):
+            unscored.append((client, f"evaluation: {reason}"))
+            log.warning("round %d: %s: %s", snapshot.rounds, self.fleet.name(client), reason)
         return combine_scores(self.problem, self.fleet.sites, found)
-
-    def _order(self, snapshot: Snapshot, job: ClientJob) -> Order:
-        remembered = snapshot.clients.get(job.client)
-        return Order(
-            run=self.run,
-            client=job.client,
-            round_index=job.round_index,
-            lr=job.lr,
-            remembered=NEVER if remembered is None else int(remembered["round"]),
-            params=job.params,
-            buffers=job.buffers,
-            server=job.server,
-        )
 
 
 def site_scores(problem: Problem, order: Order, reply: Message | str) -> dict[str, float]:
     """The numbers of a reply; raises `Refusal` unless they answer this order and can be what they say they are."""
-    content = content_of(reply)
-    report, metrics = content.config_records.get(REPORT), content.metric_records.get(METRICS)
-    if report is None or metrics is None:
-        raise Refusal(f"records: expected {METRICS} and {REPORT}")
-    said = (report.get("run"), report.get("client"), report.get("round"))
-    if said != (order.run, order.client, order.round_index):
-        raise Refusal("round: the scores are for another run, client or round")
+    metrics, report = records_of(reply, SCORES)
+    check_address(order, report)
     bounds = {f"metric/{metric.name}": bounds_of(metric) for metric in problem.metrics} | {LOSS: (-math.inf, math.inf)}
     if LOSS not in metrics or not metrics.keys() <= bounds.keys():
         raise Refusal("metrics: expected the loss, and metrics of the task")
-    numbers = {}
     for name, value in metrics.items():
         least, most = bounds[name]
         if not isinstance(value, float) or not math.isfinite(value):
-            raise Refusal(f"score: {name} is {ascii(value)[:40]}, expected a finite number")
+            raise Refusal(f"score: {name} is {shown(value)}, expected a finite number")
         if not least - ROUNDING <= value <= most + ROUNDING:
             raise Refusal(f"score: {name} is {value:.6g}, allowed {least:g} to {most:g}")
-        numbers[name] = value
-    return numbers
+    return dict(metrics)
 
 
 def combine_scores(

@@ -10,9 +10,10 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -21,12 +22,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
+from ecgr.algorithms import Upload
 from ecgr.component import State
 from ecgr.config.experiment import Experiment, load
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Enrolment
 from ecgr.flower.apps.wire import LOSS, METRICS, NEVER, REPORT, SITE, Order, reply_records
+from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import Engine, SerialEngine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluate import evaluate as evaluation
@@ -43,7 +46,9 @@ GENERATIONS = 4
 
 log = logging.getLogger("ecgr.flower")
 
-Handler = Callable[[Message, Context], Message]
+Prepared = tuple[Problem, Mapping[str, int]]
+"""A site's problem, and what a model must know of its samples."""
+
 Given = Experiment | str | Path | Callable[[], Experiment]
 """An experiment, a preset's name, a TOML file, or a function that makes one when it is needed."""
 
@@ -69,109 +74,90 @@ def made(experiment: Given) -> Experiment:
     return experiment() if callable(experiment) else load(experiment)
 
 
-@dataclass(frozen=True, slots=True)
-class Site:
-    """What a node's config says: the client it stands for, and where its data lie."""
-
-    client: int
-    root: str | None = None
-
-    @classmethod
-    def of(cls, context: Context) -> "Site":
-        """The node that a message reached."""
-        given, root = context.node_config.get("partition-id"), context.node_config.get("data-root")
-        if type(given) is not int or given < 0:
-            raise ConfigError(f"partition-id: {given!r}; start the SuperNode with --node-config partition-id=N")
-        return cls(given, None if root is None else str(root))
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Prepared:
-    """A site's problem, and what a model must know of its samples."""
-
-    problem: Problem
-    shape: Mapping[str, int]
-
-
-def shared_samples(experiment: Callable[[], Experiment], device: str, site: Site) -> Prepared:
+def shared_samples(experiment: Callable[[], Experiment], device: str, client: int, root: str | None) -> Prepared:
     """The client's share of a data set that every site holds."""
     dataset = experiment().source.load()
-    return Prepared(prepare(experiment(), dataset, device), dataset.shape)
+    return prepare(experiment(), dataset, device), dataset.shape
 
 
-def own_samples(experiment: Callable[[], Experiment], device: str, site: Site) -> Prepared:
+def own_samples(experiment: Callable[[], Experiment], device: str, client: int, root: str | None) -> Prepared:
     """What this site holds, all of it the client's."""
-    chosen = experiment() if site.root is None else experiment().replace({"data.root": site.root})
-    _check_client(site.client, chosen.partition.clients)
+    chosen = experiment() if root is None else experiment().replace({"data.root": root})
+    _check_client(client, chosen.partition.clients)
     dataset = chosen.source.load()
-    return Prepared(prepare_site(chosen, dataset, site.client, device), dataset.shape)
+    return prepare_site(chosen, dataset, client, device), dataset.shape
 
 
-def app_for(prepare: Callable[[Site], Prepared]) -> ClientApp:
-    """A ClientApp for a problem that is prepared at the first message, where a failure can be kept at the site."""
+def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
+    """A ClientApp for a problem that is prepared at the first message, where a failure can be kept at the site.
+
+    ``prepare`` is given the client that the node stands for, and where its data lie if its config says so.
+    """
     app, prepared = ClientApp(), functools.cache(prepare)
-    engine = functools.cache(lambda site: SerialEngine(prepared(site).problem))
+    engine = functools.cache(lambda *site: SerialEngine(prepared(*site)[0]))
 
-    def own(context: Context) -> tuple[Site, Prepared]:
-        site = Site.of(context)
-        _check_client(site.client, len(prepared(site).problem.partition))
-        return site, prepared(site)
+    def own(context: Context) -> tuple[int, str | None]:
+        client, root = context.node_config.get("partition-id"), context.node_config.get("data-root")
+        if type(client) is not int:
+            raise ConfigError(f"partition-id: {client!r}; start the SuperNode with --node-config partition-id=N")
+        site = (client, None if root is None else str(root))
+        _check_client(client, len(prepared(*site)[0].partition))
+        return site
+
+    def ordered(message: Message, client: int) -> Order:
+        order = Order.from_records(message.content)
+        if order.job.client != client:
+            raise ConfigError(f"partition-id: asked for client {order.job.client}, this node stands for another")
+        return order
 
     @app.query()
     @_discreet
-    def enrol(message: Message, context: Context) -> Message:
+    def enrol(message: Message, context: Context) -> RecordDict:
         """Say which client this is, how many samples it holds and what they are like."""
-        site, known = own(context)
-        said = Enrolment.of(known.problem, site.client, known.shape).to_record()
-        return Message(RecordDict({SITE: said}), reply_to=message)
+        site = own(context)
+        problem, shape = prepared(*site)
+        return RecordDict({SITE: Enrolment.of(problem, site[0], shape).to_record()})
 
     @app.train()
     @_discreet
-    def train(message: Message, context: Context) -> Message:
-        """One round."""
-        site, known = own(context)
-        order = _own_order(message, site.client)
-        return Message(answer(known.problem, engine(site), order, state_root(context)), reply_to=message)
+    def train(message: Message, context: Context) -> RecordDict:
+        site = own(context)
+        return answer(prepared(*site)[0], engine(*site), ordered(message, site[0]), state_root(context))
 
     @app.evaluate()
     @_discreet
-    def evaluate(message: Message, context: Context) -> Message:
+    def evaluate(message: Message, context: Context) -> RecordDict:
         """Score a model on the site's own test samples."""
-        site, known = own(context)
-        order = _own_order(message, site.client)
-        return Message(score_records(known.problem, engine(site), order), reply_to=message)
+        site = own(context)
+        return score_records(prepared(*site)[0], engine(*site), ordered(message, site[0]))
 
     return app
 
 
-def _own_order(message: Message, client: int) -> Order:
-    order = Order.from_records(message.content)
-    if order.client != client:
-        raise ConfigError(f"partition-id: asked for client {order.client}, this node stands for another")
-    return order
-
-
 def answer(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
     """Train as ordered, remember the client's new state below ``root``, and make the reply."""
-    states = SiteState.at(root, order.run, order.client)
-    initial = problem.experiment.algorithm.init_client(order.params)
+    job, states = order.job, root / order.run / f"client-{order.job.client}"
+    initial = problem.experiment.algorithm.init_client(job.params)
     counted_on = bool(initial) and order.remembered != NEVER
-    remembered = states.load(order.remembered) if counted_on else None
-    (outcome,) = engine.map([order.job(initial if remembered is None else remembered)])
-    assert not isinstance(outcome, Lost), "nothing is lost in one process"
-    result, state = outcome
+    remembered = load_state(states, order.remembered) if counted_on else None
+    result, state = _only(engine, replace(job, state=initial if remembered is None else remembered))
     if state:
-        states.save(order.round_index, state)
+        save_state(states, job.round_index, state)
     return reply_records(order, result, state_lost=counted_on and remembered is None)
+
+
+def _only(engine: Engine, job: ClientJob) -> tuple[Upload, State]:
+    (outcome,) = engine.map([job])
+    assert not isinstance(outcome, Lost), "nothing is lost in one process"
+    return outcome
 
 
 def score_records(problem: Problem, engine: Engine, order: Order) -> RecordDict:
     """A site's scores of the model that an order carries; what has no value there is left out."""
-    found = evaluation(problem, engine, order.params, order.buffers)
+    found = evaluation(problem, engine, order.job.params, order.job.buffers)
     values = {**{f"metric/{name}": value for name, value in found.metrics.items()}, LOSS: found.loss}
-    report = ConfigRecord({"run": order.run, "client": order.client, "round": order.round_index})
-    finite = {name: float(value) for name, value in values.items() if math.isfinite(value)}
-    return RecordDict({METRICS: MetricRecord(dict(finite)), REPORT: report})
+    finite = MetricRecord({name: float(value) for name, value in values.items() if math.isfinite(value)})
+    return RecordDict({METRICS: finite, REPORT: ConfigRecord(order.address())})
 
 
 def state_root(context: Context) -> Path:
@@ -185,13 +171,13 @@ def _check_client(client: int, clients: int | None) -> None:
         raise ConfigError(f"partition-id: {client}, allowed 0 to {(clients or 1) - 1}")
 
 
-def _discreet(handler: Handler) -> Handler:
+def _discreet(handler: Callable[[Message, Context], RecordDict]) -> Callable[[Message, Context], Message]:
     """Keep an exception's text at the site; the server gets the class name and a code."""
 
     @functools.wraps(handler)
     def wrapped(message: Message, context: Context) -> Message:
         try:
-            return handler(message, context)
+            return Message(handler(message, context), reply_to=message)
         except Exception as error:
             log.exception("this round of this site failed; the server is told the class name only")
             code = ERROR_BASE + (error.exit_code if isinstance(error, EcgrError) else 1)
@@ -200,94 +186,55 @@ def _discreet(handler: Handler) -> Handler:
     return wrapped
 
 
-@dataclass(frozen=True, slots=True)
-class SiteState:
-    """A client's state (SCAFFOLD's control variate) on its own site's disk, by round.
+def save_state(directory: Path, round_index: int, state: State) -> None:
+    """Remember a client's state (SCAFFOLD's control variate) after a round; forget all but the last few.
 
     One file a round, written atomically, beginning with the hash of the rest. The server says which round's state it
     counts on, that is the last one in which the client's update was used: so a reply that was lost, refused or
-    repeated, and a server that went back to an older checkpoint, never leave the two apart. A file that is missing or
-    damaged counts as lost: the client starts again from the algorithm's initial state, and says so.
+    repeated, and a server that went back to an older checkpoint, never leave the two apart.
     """
+    directory.mkdir(parents=True, exist_ok=True)
+    content = save_tensors({name: tensor.contiguous() for name, tensor in state.items()})
+    write_atomically(_state_path(directory, round_index), sha256(content).hexdigest().encode() + b"\n" + content)
+    for path in sorted(directory.glob("round-*.state"))[:-GENERATIONS]:
+        path.unlink(missing_ok=True)
 
-    directory: Path
 
-    @classmethod
-    def at(cls, root: Path, run: str, client: int) -> "SiteState":
-        """Where one client's states of one run lie below ``root``."""
-        return cls(root / run / f"client-{client}")
-
-    def save(self, round_index: int, state: State) -> None:
-        """Remember ``state`` as the one after a round; forget all but the last few."""
-        self.directory.mkdir(parents=True, exist_ok=True)
-        content = save_tensors({name: tensor.contiguous() for name, tensor in state.items()})
-        write_atomically(self._path(round_index), sha256(content).hexdigest().encode() + b"\n" + content)
-        for path in sorted(self.directory.glob("round-*.state"))[:-GENERATIONS]:
-            path.unlink(missing_ok=True)
-
-    def load(self, round_index: int) -> State | None:
-        """The state after a round; None if it is lost."""
-        path = self._path(round_index)
-        try:
-            digest, _, content = path.read_bytes().partition(b"\n")
-        except OSError as error:
-            log.warning("%s: client state is lost (%s); starting again from none", path, error.strerror)
-            return None
+def load_state(directory: Path, round_index: int) -> State | None:
+    """The state after a round; None if it is lost: the client starts again from the initial state, and says so."""
+    path = _state_path(directory, round_index)
+    try:
+        digest, _, content = path.read_bytes().partition(b"\n")
         if sha256(content).hexdigest().encode() != digest:
-            log.warning("%s: client state was altered or cut short; starting again from none", path)
-            return None
-        try:
-            tensors: State = load_tensors(content)
-        except SafetensorError:
-            log.warning("%s: client state cannot be read; starting again from none", path)
-            return None
-        return tensors
-
-    def _path(self, round_index: int) -> Path:
-        return self.directory / f"round-{round_index:07d}.state"
+            raise ValueError("altered or cut short")
+        tensors: State = load_tensors(content)
+    except (OSError, ValueError, SafetensorError) as error:
+        log.warning("%s: client state is lost (%s); starting again from none", path, error)
+        return None
+    return tensors
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """What a site holds, and what one step of training on it gave.
-
-    Attributes:
-        train, test: samples.
-        shape: what a model must know of them.
-        loss, metrics: what is trained and judged by.
-        parameters: how many the model has.
-        step_loss: of the first batch, before the step.
-        step_norm: how far the step went.
-    """
-
-    train: int
-    test: int
-    shape: Mapping[str, int]
-    loss: str
-    metrics: tuple[str, ...]
-    parameters: int
-    step_loss: float
-    step_norm: float
+def _state_path(directory: Path, round_index: int) -> Path:
+    return directory / f"round-{round_index:07d}.state"
 
 
-def check_site(experiment: Experiment, client: int) -> Found:
-    """Load this machine's samples as the site of ``client`` and train one step on them."""
+def check_site(experiment: Experiment, client: int) -> dict[str, Any]:
+    """Load this machine's samples as the site of ``client``, train one step on them, and say what was found."""
     _check_client(client, experiment.partition.clients)
     dataset = experiment.source.load()
     problem = prepare_site(experiment, dataset, client)
     own = problem.partition.clients[client]
     batch = Partition((*problem.partition.clients[:client], own[: experiment.federation.batch_size]))
     short = replace(problem, partition=batch)
-    (answer,) = SerialEngine(short).map(round_jobs(short, start(short)))
-    assert not isinstance(answer, Lost), "nothing is lost in one process"
-    result = answer[0]
-    return Found(
-        train=len(dataset.train),
-        test=len(dataset.test),
-        shape=dict(dataset.shape),
-        loss=type(problem.loss).__name__,
-        metrics=tuple(metric.name for metric in problem.metrics),
-        parameters=problem.spec.size,
-        step_loss=result.train_loss,
-        step_norm=result.metrics["update_norm"],
-    )
+    (job,) = round_jobs(short, start(short))
+    result, _ = _only(SerialEngine(short), job)
+    return {
+        "train": len(dataset.train),
+        "test": len(dataset.test),
+        "shape": dict(dataset.shape),
+        "loss": type(problem.loss).__name__,
+        "metrics": [metric.name for metric in problem.metrics],
+        "parameters": problem.spec.size,
+        "step_loss": result.train_loss,
+        "step_norm": result.metrics["update_norm"],
+    }

@@ -15,7 +15,7 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import chdir
+from contextlib import chdir, suppress
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
@@ -43,30 +43,20 @@ from ecgr.tasks.data import Site
 SETTINGS = "ECGR_FEDERATION"
 CONNECTION = "here"
 SUPERLINK_PORT = 8000
+SUPERLINK = (  # with TLS, and letting in registered keys only
+    "flower-superlink --host {bind} --port {port} --database {server}/superlink.db --ssl-ca-certfile {server}/ca.crt"
+    " --ssl-certfile {server}/server.pem --ssl-keyfile {server}/server.key --enable-supernode-auth"
+    " --disable-runtime-dependency-installation"
+)
+SUPERNODE = (
+    "flower-supernode --superlink {superlink} --root-certificates {site}/ca.crt"
+    " --auth-supernode-private-key {site}/node --host 127.0.0.1 --node-config partition-id={client}"
+)
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
 PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+")
 PLAIN_PATH_TEXT = "give an absolute path of letters, digits and . _ - +, which units and nginx read as it is"
 
 FIREWALL = f"\nThe SuperLink listens on {{bind}}: let nobody but the proxy reach port {SUPERLINK_PORT}.\n"
-
-
-@dataclass(frozen=True, slots=True)
-class TaskFile:
-    """A task in a Python file of this machine, which every process of a local federation runs for itself.
-
-    Attributes:
-        task: the file and the name in it, as on the command line.
-        folder: where the command was given: what the file names by a relative path lies there.
-        settings: config keys that were changed.
-    """
-
-    task: str
-    folder: str
-    settings: Mapping[str, Any]
-
-    def load(self) -> Experiment:
-        """Run the file."""
-        with chdir(self.folder):
-            return load(task_or_name(self.task), self.settings)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +70,8 @@ class Plan:
         out: the run directory.
         local_data: whether each site holds its own samples; otherwise all hold the whole set and train their share.
         test: a file of arrays at the server to evaluate on, with ``local_data``; else sites evaluate on their own.
-        task: the Python file that the experiment comes from, if it does.
+        task: the Python file that the experiment comes from, if it does, which every local process runs for itself:
+            ``task`` as on the command line, ``folder`` where that was given, ``settings`` that were changed.
     """
 
     experiment: Experiment
@@ -89,7 +80,7 @@ class Plan:
     out: Path
     local_data: bool = False
     test: Path | None = None
-    task: TaskFile | None = None
+    task: Mapping[str, Any] | None = None
 
 
 def write_folders(home: Path, plan: Plan, hosts: Sequence[str] = LOOPBACK, port: int = SUPERLINK_PORT) -> None:
@@ -123,25 +114,25 @@ def write_folders(home: Path, plan: Plan, hosts: Sequence[str] = LOOPBACK, port:
 def _write_app(directory: Path, plan: Plan) -> None:
     """The app for ``flwr run``: the experiment, and two lines that make both apps from it."""
     package = directory / "ecgr_federation"
-    (directory / "pyproject.toml").write_text(_fill("pyproject.toml.template"))
+    (directory / "pyproject.toml").write_text(_fill("pyproject.toml"))
     (package / "__init__.py").write_text('"""An ecgr experiment as a Flower app."""\n')
     name = "experiment.toml" if plan.task is None else "task.json"
-    (package / "apps.py").write_text(_fill("apps.py.template", experiment=name, local_data=plan.local_data))
+    (package / "apps.py").write_text(_fill("apps.py", experiment=name, local_data=plan.local_data))
     if plan.task is None:
         (package / name).write_text(plan.experiment.to_toml())
     else:
-        (package / name).write_bytes(to_json({**asdict(plan.task), "key": plan.experiment.key()}))
+        (package / name).write_bytes(to_json({**plan.task, "key": plan.experiment.key()}))
 
 
 def read_experiment(path: Path) -> Experiment:
     """The experiment in an app."""
     if path.suffix != ".json":
         return load(path)
-    content = json.loads(path.read_bytes())
-    key, task = content.pop("key"), TaskFile(**content)
-    experiment = task.load()
-    if experiment.key() != key:
-        raise ConfigError(f"{task.task}: gives another task each time that it is run; seed what it draws at random")
+    given = json.loads(path.read_bytes())
+    with chdir(given["folder"]):  # what the file names by a relative path lies there
+        experiment = load(task_or_name(given["task"]), given["settings"])
+    if experiment.key() != given["key"]:
+        raise ConfigError(f"{given['task']}: gives another task each time that it is run; seed what it draws at random")
     return experiment
 
 
@@ -157,7 +148,13 @@ def server_from(experiment: Path, *, local_data: bool = False) -> ServerApp:
     """
     place = os.environ.get(SETTINGS)
     if place is None:
-        return _without_settings()
+        app = ServerApp()
+
+        @app.main()
+        def main(grid: object, context: object) -> None:
+            raise ConfigError(f"${SETTINGS} is not set where the SuperLink runs; it names server/server.json")
+
+        return app
     try:
         settings = json.loads(Path(place).read_bytes())
         out, guard, test = settings["out"], Guard(**settings["guard"]), settings.get("test")
@@ -174,35 +171,6 @@ def server_from(experiment: Path, *, local_data: bool = False) -> ServerApp:
 def public_key(server: Path, site: Listed) -> Path:
     """Where the server has a site's public key."""
     return server / "keys" / f"{site.name}.pub"
-
-
-def _without_settings() -> ServerApp:
-    app = ServerApp()
-
-    @app.main()
-    def main(grid: object, context: object) -> None:
-        raise ConfigError(f"${SETTINGS} is not set where the SuperLink runs; it names server/server.json")
-
-    return app
-
-
-def superlink_command(server: Path, bind: str = "127.0.0.1", port: int = SUPERLINK_PORT) -> list[str]:
-    """How the SuperLink is started: with TLS, and letting in registered keys only."""
-    return [
-        *("flower-superlink", "--host", bind, "--port", str(port), "--database", f"{server}/superlink.db"),
-        *("--ssl-ca-certfile", f"{server}/ca.crt", "--ssl-certfile", f"{server}/server.pem"),
-        *("--ssl-keyfile", f"{server}/server.key", "--enable-supernode-auth"),
-        "--disable-runtime-dependency-installation",
-    ]
-
-
-def supernode_command(site: Path, client: int | str, superlink: str) -> list[str]:
-    """How a site's SuperNode is started."""
-    return [
-        *("flower-supernode", "--superlink", superlink, "--root-certificates", f"{site}/ca.crt"),
-        *("--auth-supernode-private-key", f"{site}/node", "--host", "127.0.0.1"),
-        *("--node-config", f"partition-id={client}"),
-    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,23 +199,24 @@ class Deployment:
     data: str = "/srv/ecgr/data"
 
     def __post_init__(self) -> None:
-        problems = []
-        if not re.fullmatch(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?", self.server):
-            problems.append(f"server: expected a host name or an address, got {self.server!r}")
-        if not 1 <= self.port <= 65535 or self.port == SUPERLINK_PORT:
-            problems.append(f"port: expected 1 to 65535, but not {SUPERLINK_PORT}, the SuperLink's, got {self.port}")
-        if not 1 <= self.body_limit <= 4096:
-            problems.append(f"body_limit: expected 1 to 4096 megabytes, got {self.body_limit}")
-        problems += [
-            f"{name}: {path!r} cannot be used; {PLAIN_PATH_TEXT}"
-            for name, path in (("environment", self.environment), ("data", self.data))
-            if not PLAIN_PATH.fullmatch(path)
+        rules = {
+            "server": (HOST.fullmatch(self.server), "expected a host name or an address"),
+            "port": (
+                1 <= self.port <= 65535 and self.port != SUPERLINK_PORT,
+                f"expected 1 to 65535, but not {SUPERLINK_PORT}, the SuperLink's",
+            ),
+            "body_limit": (1 <= self.body_limit <= 4096, "expected 1 to 4096 megabytes"),
+            "environment": (PLAIN_PATH.fullmatch(self.environment), PLAIN_PATH_TEXT),
+            "data": (PLAIN_PATH.fullmatch(self.data), PLAIN_PATH_TEXT),
+            "bind": (
+                self.proxied or _is_loopback(self.bind),
+                "without the proxy anybody who reaches the port could start code at every site; bind 127.0.0.1, or"
+                " leave the proxy in front",
+            ),
+        }
+        problems = [
+            f"{name}: {rule}, got {getattr(self, name)!r}" for name, (holds, rule) in rules.items() if not holds
         ]
-        if not _is_loopback(self.bind) and not self.proxied:
-            problems.append(
-                f"bind: {self.bind} without the proxy would let anybody who reaches the port start code at every"
-                " site; bind 127.0.0.1, or leave the proxy in front"
-            )
         if problems:
             raise ConfigError(*problems)
 
@@ -268,42 +237,34 @@ def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Pat
     if not PLAIN_PATH.fullmatch(str(server)):
         raise ConfigError(f"out: {str(server.parent)!r} cannot be used; {PLAIN_PATH_TEXT}")
     write_folders(directory, plan, [deployment.server, *(host for host in LOOPBACK if host != deployment.server)])
-    own_file = isinstance(plan.experiment.source, Site)
-    superlink = " ".join(superlink_command(server, deployment.bind))
-    common = {
-        **{"server": server, "settings": SETTINGS, "environment": deployment.environment, "data": deployment.data},
+    own_file, proxied = isinstance(plan.experiment.source, Site), deployment.proxied
+    supernode = partial(SUPERNODE.format, site="/etc/ecgr", superlink=deployment.sites_connect_to)
+    values = {
+        "home": server.parent,
+        "server": server,
+        "settings": SETTINGS,
+        "environment": deployment.environment,
+        "data": deployment.data,
         "task": " ECGR_TASK=/etc/ecgr/task.py" if own_file else "",
+        "clients": len(plan.sites),
+        "host": deployment.server,
+        "days": VALID_DAYS,
+        "keys": "\n".join(f"    {public_key(server, site)}" for site in plan.sites),
+        "services": "ecgr-superlink ecgr-proxy" if proxied else "ecgr-superlink",
+        "superlink": SUPERLINK.format(server=server, bind=deployment.bind, port=SUPERLINK_PORT),
+        "supernode": supernode(client="N"),
+        "proxy": f"    # and: nginx -c {server}/nginx.conf" if proxied else "",
+        "firewall": "" if _is_loopback(deployment.bind) else FIREWALL.format(bind=deployment.bind),
     }
-    for client in range(len(plan.sites)):
-        site = directory / f"site-{client}"
-        command = " ".join(supernode_command(Path("/etc/ecgr"), client, deployment.sites_connect_to))
-        (site / "ecgr-supernode.service").write_text(
-            _fill("ecgr-supernode.service", client=client, command=command, **common)
-        )
-        if own_file:
-            (site / "task.py").write_text(_fill("task.py.template", client=client, **common))
-    (server / "ecgr-superlink.service").write_text(_fill("ecgr-superlink.service", command=superlink, **common))
-    if deployment.proxied:
-        (server / "nginx.conf").write_text(nginx_config(server, deployment))
-        (server / "ecgr-proxy.service").write_text(_fill("ecgr-proxy.service", **common))
     guide = directory / "README.md"
-    keys = [public_key(server, site) for site in plan.sites]
-    guide.write_text(
-        _fill(
-            "README.md",
-            home=server.parent,
-            clients=len(plan.sites),
-            host=deployment.server,
-            days=VALID_DAYS,
-            keys="\n".join(f"    {path}" for path in keys),
-            services="ecgr-superlink ecgr-proxy" if deployment.proxied else "ecgr-superlink",
-            superlink=superlink,
-            supernode=" ".join(supernode_command(Path("/etc/ecgr"), "N", deployment.sites_connect_to)),
-            proxy=f"    # and: nginx -c {server}/nginx.conf" if deployment.proxied else "",
-            firewall="" if _is_loopback(deployment.bind) else FIREWALL.format(bind=deployment.bind),
-            **common,
-        )
-    )
+    for path in (guide, server / "ecgr-superlink.service", *([server / "ecgr-proxy.service"] if proxied else [])):
+        path.write_text(_fill(path.name, **values))
+    if proxied:
+        (server / "nginx.conf").write_text(nginx_config(server, deployment))
+    for client in range(len(plan.sites)):
+        own = {**values, "client": client, "supernode": supernode(client=client)}
+        for name in ("ecgr-supernode.service", *(["task.py"] if own_file else [])):
+            (directory / f"site-{client}" / name).write_text(_fill(name, **own))
     return guide
 
 
@@ -321,14 +282,11 @@ def nginx_config(server: Path, deployment: Deployment, superlink_port: int = SUP
 
 def _fill(template: str, /, **values: object) -> str:
     """A file of ``templates/`` with its values put in; a value that it lacks is an error."""
-    text = (files("ecgr.flower.deploy") / "templates" / template).read_text(encoding="utf-8")
+    text = (files("ecgr.flower.deploy") / "templates" / f"{template}.template").read_text(encoding="utf-8")
     return Template(text).substitute(values)
 
 
 def _is_loopback(address: str) -> bool:
-    if address == "localhost":
-        return True
-    try:
-        return ip_address(address).is_loopback
-    except ValueError:
-        return False
+    with suppress(ValueError):
+        return address == "localhost" or ip_address(address).is_loopback
+    return False

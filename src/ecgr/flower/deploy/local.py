@@ -26,10 +26,10 @@ from ecgr.flower.apps.server import failure_path
 from ecgr.flower.deploy.folders import (
     CONNECTION,
     SETTINGS,
+    SUPERLINK,
+    SUPERNODE,
     Plan,
     public_key,
-    superlink_command,
-    supernode_command,
     write_folders,
 )
 from ecgr.flower.deploy.keys import make_node_key
@@ -91,8 +91,8 @@ class Supervisor:
     say: Say
     port: int
     superlink: Service
-    supernodes: list[Service]
-    public_keys: list[Path]
+    supernodes: list[Service] = field(default_factory=list)
+    public_keys: list[Path] = field(default_factory=list)
 
     @classmethod
     def prepare(cls, plan: Plan, say: Say, data: Sequence[Path] = ()) -> "Supervisor":
@@ -106,24 +106,21 @@ class Supervisor:
         own = environment(server, **{SETTINGS: str(server / "server.json")})
         # Where sites have data of their own, the server must do without.
         own = {name: value for name, value in own.items() if not (data and name in {"ECGR_DATA", "ECGR_TASK"})}
-        superlink = Service(
-            "the SuperLink", installed(superlink_command(server, port=port)), own, logs / "superlink.log"
-        )
-        supernodes, keys = [], []
+        command = installed(SUPERLINK, server=server, bind="127.0.0.1", port=port)
+        supervisor = cls(home, plan.out, say, port, Service("the SuperLink", command, own, logs / "superlink.log"))
         sites = complete_list(read_list(server / "sites.toml"), len(plan.sites))  # it may have been edited
         for client, (listed, node_port) in enumerate(zip(sites, node_ports, strict=True)):
             site = home / f"site-{client}"
             if not (site / "node").exists():
                 make_node_key(site)  # as the site itself would
             copyfile(site / "node.pub", public_key(server, listed))
-            command = [*supernode_command(site, client, f"127.0.0.1:{port}"), "--port", str(node_port)]
-            places = {"ECGR_STATE": str(site / "state"), **(data_places(data[client]) if data else {})}
-            log = logs / f"site-{client}.log"
-            supernodes.append(
-                Service(f"the SuperNode of {listed.name}", installed(command), environment(site, **places), log)
-            )
-            keys.append(site / "node.pub")
-        return cls(home, plan.out, say, port, superlink, supernodes, keys)
+            supervisor.public_keys.append(site / "node.pub")
+            command = installed(SUPERNODE, site=site, client=client, superlink=f"127.0.0.1:{port}")
+            command += ["--port", str(node_port)]
+            own = environment(site, ECGR_STATE=str(site / "state"), **(data_places(data[client]) if data else {}))
+            name = f"the SuperNode of {listed.name}"
+            supervisor.supernodes.append(Service(name, command, own, logs / f"site-{client}.log"))
+        return supervisor
 
     def start(self) -> None:
         """Start everything and let the sites in."""
@@ -157,7 +154,9 @@ class Supervisor:
                 self.start_superlink()
                 submission = None
             elif submission is not None and submission.ended():
-                self._raise_failure()
+                if failure_path(self.out).exists():  # it gave up by itself: so do we, for its reason
+                    failure = json.loads(failure_path(self.out).read_bytes())
+                    raise with_code(failure["code"], failure["message"])
                 self.say("the ServerApp died; submitting the run again")
                 submission = None
             if submission is None:
@@ -182,7 +181,7 @@ class Supervisor:
     def flwr(self, *arguments: str) -> None:
         """Run one of Flower's commands against the SuperLink."""
         done = subprocess.run(
-            installed(["flwr", *arguments, "--format", "json"]),
+            [*installed("flwr"), *arguments, "--format", "json"],
             env=self.superlink.environment,
             capture_output=True,
             text=True,
@@ -204,14 +203,6 @@ class Supervisor:
                 raise
             return None
         return Submission(self.out)
-
-    def _raise_failure(self) -> None:
-        """If the ServerApp gave up by itself, so do we, for its reason."""
-        try:
-            failure = json.loads(failure_path(self.out).read_bytes())
-        except (OSError, ValueError):
-            return
-        raise with_code(failure["code"], failure["message"])
 
     def _restart_nodes(self, restart_after: dict[int, float]) -> None:
         """Start dead SuperNodes again; Flower refuses a key for a while after its node vanished, so keep trying."""
@@ -278,16 +269,16 @@ def environment(home: Path, **extra: str) -> dict[str, str]:
         "FLWR_TELEMETRY_ENABLED": "0",
         "FLWR_DISABLE_UPDATE_CHECK": "1",
         "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
-        "NO_PROXY": "127.0.0.1,localhost",
-        "no_proxy": "127.0.0.1,localhost",
+        **dict.fromkeys(("NO_PROXY", "no_proxy"), "127.0.0.1,localhost"),
         "OMP_NUM_THREADS": "1",
         **extra,
     }
 
 
-def installed(command: Sequence[str]) -> list[str]:
-    """A command of Flower's, from the environment that this Python runs in."""
-    path = Path(sys.executable).with_name(command[0])
+def installed(command: str, **values: object) -> list[str]:
+    """A command of Flower's with its values put in, from the environment that this Python runs in."""
+    name, *arguments = (word.format(**values) for word in command.split())
+    path = Path(sys.executable).with_name(name)
     if not path.exists():
-        raise EnvironmentFault(f"{command[0]} is not beside {sys.executable}; there: {install_command('flower')}")
-    return [str(path), *command[1:]]
+        raise EnvironmentFault(f"{name} is not beside {sys.executable}; there: {install_command('flower')}")
+    return [str(path), *arguments]

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from uuid import uuid4
@@ -69,12 +69,10 @@ class Service:
 
     @property
     def alive(self) -> bool:
-        """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
     @property
     def pid(self) -> int | None:
-        """Its process id, if it was started."""
         return None if self._process is None else self._process.pid
 
     @property
@@ -83,7 +81,6 @@ class Service:
         return None if self._process is None else self._process.poll()
 
     def ask_to_stop(self) -> None:
-        """Ask it to end."""
         if self.alive:
             self._signal(signal.SIGTERM)
 
@@ -129,14 +126,9 @@ def processes_with(mark: str) -> list[int]:
 
 def free_ports(count: int) -> list[int]:
     """So many different free ports of the loopback interface."""
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for held in sockets:
-            held.bind(("127.0.0.1", 0))
-        return [held.getsockname()[1] for held in sockets]
-    finally:
-        for held in sockets:
-            held.close()
+    with ExitStack() as held:
+        sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
+        return [each.getsockname()[1] for each in sockets]
 
 
 def listens(port: int) -> bool:
