@@ -1,6 +1,7 @@
 """A task takes whatever can be trained on, and says in one line why something else cannot be."""
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -132,6 +133,15 @@ def test_a_dataset_too_large_for_the_memory_becomes_mapped_files() -> None:
     opened = Held.of(mapped).open()
     assert isinstance(Held.of(mapped).inputs["a"], MappedFile)
     np.testing.assert_array_equal(opened.inputs["a"].numpy(), X)
+
+
+def test_a_part_of_a_mapped_array_is_that_part(tmp_path: Path) -> None:
+    np.save(tmp_path / "x.npy", np.arange(60.0).reshape(20, 3))
+    whole = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for part in (whole, whole[:8], whole[8:], whole[4:][4:9]):
+        held = Held.of(Samples(part, np.zeros(len(part), dtype=np.int64)))
+        assert isinstance(held.inputs, MappedFile)
+        np.testing.assert_array_equal(held.open().inputs.numpy(), part)
 
 
 class Changes(Breaks):

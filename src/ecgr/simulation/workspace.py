@@ -79,7 +79,11 @@ def _handle(array: NDArray[Any]) -> Tensor | MappedFile:
         and array.dtype.isnative
         and array.dtype.str[1:] not in WIDER
     ):
-        return MappedFile(Path(array.filename), str(array.dtype), array.shape, array.offset)
+        whole = array  # a part of a mapped array says the offset of the whole
+        while isinstance(whole.base, np.memmap):
+            whole = whole.base
+        offset = whole.offset + array.ctypes.data - whole.ctypes.data
+        return MappedFile(Path(array.filename), str(array.dtype), array.shape, offset)
     return torch.from_numpy(np.require(_native(array), requirements=["C", "W"]))
 
 
