@@ -84,3 +84,10 @@ def test_where_everything_diverged_smaller_rates_are_tried() -> None:
     )
     assert len(trials) == 4
     assert all(trial[LR] <= 0.0025 and trial[STEP] == 1.0 for trial in trials)
+
+
+def test_the_learning_rate_is_extended_before_anything_else() -> None:
+    space = {LR: SPACE[LR], STEP: SPACE[STEP]}
+    wider, trials = extension(space, [Scored({LR: 0.099, STEP: 1.99}, ({100: 0.9},))], ACCURACY, 4)
+    assert wider[STEP] == space[STEP]
+    assert all(trial[LR] > 0.099 and trial[STEP] == 1.99 for trial in trials)

@@ -173,10 +173,10 @@ def points(space: Space, count: int) -> list[dict[str, float]]:
 def extension(
     space: Space, trials: Sequence[Scored], quantity: Quantity, count: int
 ) -> tuple[Space, list[dict[str, float]]]:
-    """The space with the ranges extended at whose edge the best trial lies, and trials there; none where it does not.
+    """The space with the range extended at whose edge the best trial lies, and trials there; none where it does not.
 
-    What is not at an edge stays as the best has it. Where every trial failed, the first key (the learning rate) is
-    searched further down.
+    Of several such ranges the first is, the learning rate's before others; all else stays as the best trial has it.
+    Where every trial failed, smaller learning rates are tried.
 
     >>> tried = [Scored({"lr": lr}, ({100: lr},)) for lr in (0.1, 0.9)]
     >>> wider, more = extension({"lr": Axis(0.1, 0.01, 1.0)}, tried, ACCURACY, 4)
@@ -185,19 +185,13 @@ def extension(
     """
     ranked = ranking(trials, quantity)
     centre = ranked[0].values if ranked else trials[0].values
-    sides: dict[str, Side | None] = {next(iter(space)): "low"}
-    if ranked:
-        sides = {key: axis.edge(centre[key]) for key, axis in space.items()}
-    bands = {key: space[key].beyond(side) for key, side in sides.items() if side is not None}
-    if not bands:
-        return space, []
-    wider = {
-        key: replace(axis, low=min(axis.low, bands[key].low), high=max(axis.high, bands[key].high))
-        if key in bands
-        else axis
-        for key, axis in space.items()
-    }
-    return wider, [{**centre, **point} for point in points(bands, count)]
+    for key, axis in space.items():
+        side: Side | None = axis.edge(centre[key]) if ranked else "low"
+        if side is not None:
+            band = axis.beyond(side)
+            wider = replace(axis, low=min(axis.low, band.low), high=max(axis.high, band.high))
+            return {**space, key: wider}, [{**centre, **point} for point in points({key: band}, count)]
+    return space, []
 
 
 def ranking(trials: Sequence[Scored], quantity: Quantity = ACCURACY) -> list[Scored]:

@@ -51,7 +51,7 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
         rng = stream(experiment.run.seed, "partition")
         partition = _drawn(experiment, dataset, rng)
         if isinstance(experiment.partitioner, Groups):
-            minimum = settings.min_batches * experiment.federation.batch_size
+            minimum = (settings.min_batches or 0) * experiment.federation.batch_size
             partition = partition if held is not None else _whole(experiment, partition, minimum, dataset)
         else:
             minimum = _minimum(experiment, len(partition), samples)
@@ -82,9 +82,11 @@ def _drawn(experiment: Experiment, dataset: Dataset, rng: np.random.Generator) -
 def _minimum(experiment: Experiment, clients: int, samples: int) -> int:
     """The samples that ``min_batches`` gives each client; refused with what would fit where there are not so many."""
     batches, size = experiment.partition.min_batches, experiment.federation.batch_size
-    if experiment.data.validation or clients * batches * size <= samples:
-        return min(batches * size, samples // clients)
     share = samples // clients
+    if batches is None:
+        return min(size, share)
+    if experiment.data.validation or clients * batches * size <= samples:
+        return min(batches * size, share)
     fits = [f"partition.min_batches = {share // size}"]
     fits += [f"federation.batch_size = {share // batches}"] if share >= batches else []
     fits += [f"partition.clients = {samples // (batches * size)}"] if samples >= batches * size else []

@@ -188,11 +188,12 @@ class PartitionSettings:
     """``[partition]`` besides what the partitioner itself takes.
 
     Without ``clients``, there are as many as the data have groups (if the partition is by groups), as many as ``file``
-    has, or else ten.
+    has, or else ten. Without ``min_batches``, every client has a batch, or an equal share where there are not so many
+    samples; groups stay as they are.
     """
 
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
-    min_batches: Annotated[int, Field(ge=0)] = 1
+    min_batches: Annotated[int, Field(ge=0)] | None = None
     empty: Literal["error", "skip"] = "error"
     file: str | None = None
 
