@@ -46,14 +46,3 @@ def test_the_bar_counts_runs_and_rounds_and_says_how_long(
     now[0] = 112.0
     assert "1/4 runs" in shown(display)
     assert "about 36 s left" in shown(display)  # 6 rounds took 12 s, 18 are left
-
-
-def test_the_best_arm_so_far_is_named_once_there_are_two(plans: list[Planned]) -> None:
-    display = SweepDisplay(plans)
-    finish(plans[0])
-    assert "best so far" not in shown(display)
-    finish(plans[2], gain=0.1)
-    finish(plans[3], gain=0.1)
-    text = shown(display)
-    assert "best so far: fedavg+ecgr" in text
-    assert "mean of 2" in text

@@ -9,8 +9,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from statistics import fmean
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from rich.console import Console
 from rich.live import Live
@@ -23,10 +22,6 @@ from ecgr.errors import EcgrError
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import Watch
 from ecgr.runs.sweep import Planned
-
-if TYPE_CHECKING:
-    from ecgr.analysis.quantities import Quantity
-
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -179,46 +174,25 @@ def _kept_runs(plans: Sequence[Planned]) -> str:
 
 
 class SweepDisplay:
-    """Many runs as one bar, with the time left and what is best so far; read from the run directories themselves."""
+    """Many runs as one bar, with the time left; read from the run directories themselves."""
 
     def __init__(self, plans: Sequence[Planned]) -> None:
         self._plans = plans
         self._began = time.monotonic()
         self._done_before = sum(planned.rounds_done for planned in plans)
-        self._ends: dict[str, tuple[str, str, float | None, Quantity]] = {}
         self._states: dict[str, set[str]] = {"running": set(), "failed": set(), "restarted": set()}
 
     def __rich__(self) -> Table:
         rounds = sum(planned.experiment.federation.rounds for planned in self._plans)
         done = sum(planned.rounds_done for planned in self._plans)
         fresh = done - self._done_before
-        finished = [planned for planned in self._plans if planned.finished]
+        finished = sum(planned.finished for planned in self._plans)
         states = "".join(f", {len(names)} {state}" for state, names in self._states.items() if names)
         left = f"about {duration((time.monotonic() - self._began) / fresh * (rounds - done))} left" if fresh else ""
         row = Table.grid(padding=(0, 2))
         bar = ProgressBar(rounds, done, width=30)
-        row.add_row(bar, f"{len(finished)}/{len(self._plans)} runs{states}", left, Text(self._best(finished)))
+        row.add_row(bar, f"{finished}/{len(self._plans)} runs{states}", left)
         return row
-
-    def _best(self, finished: Sequence[Planned]) -> str:
-        """The method with the best mean among the finished runs; empty until there are two."""
-        from ecgr.analysis.records import read_runs  # slow to import
-
-        for planned in finished:
-            if planned.name not in self._ends:  # a finished run does not change any more
-                (run,) = read_runs([planned.record])
-                end, metric = run.summary.end, run.summary.metric
-                self._ends[planned.name] = (planned.experiment.key(), run.summary.method, end, metric)
-        methods: dict[str, list[float]] = {}
-        for key, _, end, _ in self._ends.values():
-            if end is not None:
-                methods.setdefault(key, []).append(end)
-        if len(methods) < 2:
-            return ""
-        names = {key: (method, metric) for key, method, _, metric in self._ends.values()}
-        best = max(methods, key=lambda key: names[key][1].gain(fmean(methods[key])))
-        method, metric = names[best]
-        return f"best so far: {method}, {metric.level(fmean(methods[best]))}, mean of {len(methods[best])}"
 
     def begun(self, planned: Planned, attempt: int) -> None:
         self._states["running"].add(planned.name)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
-from inspect import Signature, signature
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
+from inspect import signature
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
@@ -31,9 +33,11 @@ GIVEN_BY_DATA = frozenset({"channels", "classes", "features", "outputs", "vocabu
 """A model's arguments that come from the data set, not from the config."""
 
 ANYTHING = ConfigDict(strict=True, arbitrary_types_allowed=True)
-_TYPE_NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
-_LIST_NAMES = {int: "whole numbers", float: "numbers", str: "texts"}
-_BOUNDS = (("gt", "above"), ("ge", "at least"), ("lt", "below"), ("le", "at most"))
+_TYPES = {"integer": "a whole number", "number": "a number", "string": "text", "boolean": "true or false"}
+_BOUNDS = {"exclusiveMinimum": "above", "minimum": "at least", "exclusiveMaximum": "below", "maximum": "at most"}
+_PATTERN = (
+    "only letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 of them, no device's name"
+)
 
 
 def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
@@ -49,41 +53,32 @@ def parameters_of(component: Callable[..., Any]) -> Mapping[str, FieldInfo]:
 @cache
 def _model_of(component: Callable[..., Any]) -> type[BaseModel]:
     """The parameters as a pydantic model; made once for each component, for it takes as long as a small config."""
-    declared = getattr(component, "__pydantic_fields__", None)
-    fields: Any = (
-        {name: (field.annotation, field) for name, field in declared.items() if field.init is not False}
-        if declared is not None
-        else {
-            name: (
-                Any if parameter.annotation is parameter.empty else parameter.annotation,
-                ... if parameter.default is parameter.empty else parameter.default,
-            )
-            for name, parameter in _signature(component).parameters.items()
-            if name not in GIVEN_BY_DATA
-            and not name.startswith("_")  # pydantic takes none of these
-            and parameter.kind not in {parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD}
-        }
-    )
     try:
-        made: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **fields)
-    except Exception:  # a user's annotation that pydantic cannot check, as a protocol
-        unchecked: Any = {name: (Any, default) for name, (_, default) in fields.items()}
-        loose: type[BaseModel] = create_model("Parameters", __config__=ANYTHING, **unchecked)
-        return loose
-    return made
+        return cast("type[BaseModel]", create_model("Parameters", __config__=ANYTHING, **_declared(component)))
+    except Exception:  # a user's annotation that Python cannot evaluate, or pydantic cannot check, as a protocol
+        unchecked = _declared(component, annotated=False)
+        return cast("type[BaseModel]", create_model("Parameters", __config__=ANYTHING, **unchecked))
 
 
-def _signature(component: Callable[..., Any]) -> Signature:
-    """With its annotations as types; without them where Python cannot make types of them; else no parameters."""
+def _declared(component: Callable[..., Any], *, annotated: bool = True) -> dict[str, Any]:
+    """Type and default of each parameter; any type will do where it is not ``annotated``."""
+    fields = getattr(component, "__pydantic_fields__", None)
+    if annotated and fields is not None:
+        return {name: (field.annotation, field) for name, field in fields.items() if field.init is not False}
     try:
-        return signature(component, eval_str=True)
-    except Exception:
-        try:
-            bare = signature(component)
-        except (ValueError, TypeError):  # of a class that is built in, as int
-            return Signature()
-        unannotated = [each.replace(annotation=each.empty) for each in bare.parameters.values()]
-        return bare.replace(parameters=unannotated)
+        parameters = signature(component, eval_str=annotated).parameters
+    except (ValueError, TypeError):  # of a class that is built in, as int
+        parameters = MappingProxyType({})
+    return {
+        name: (
+            each.annotation if annotated and each.annotation is not each.empty else Any,
+            ... if each.default is each.empty else each.default,
+        )
+        for name, each in parameters.items()
+        if name not in GIVEN_BY_DATA
+        and not name.startswith("_")  # pydantic takes none of these
+        and each.kind not in {each.VAR_POSITIONAL, each.VAR_KEYWORD}
+    }
 
 
 def validate(component: Callable[..., Any], values: Mapping[str, Any]) -> dict[str, Any]:
@@ -98,15 +93,14 @@ def problems_with(path: str, component: Callable[..., Any], values: Mapping[str,
     try:
         validate(component, known)
     except ValidationError as error:
-        wrong = dict.fromkeys(str(detail["loc"][0]) for detail in error.errors())
-        return [_problem(f"{path}.{name}", known.get(name), fields[name]) for name in wrong]
+        expected = {name: f"expected {describe(fields[name])}" for name in (str(d["loc"][0]) for d in error.errors())}
+        return [
+            f"{path}.{name}: missing; {words}"
+            if known.get(name) is None
+            else f"{path}.{name}: {words}, got {shown(known[name])}"
+            for name, words in expected.items()
+        ]
     return []
-
-
-def _problem(path: str, value: Any, field: FieldInfo) -> str:
-    if value is None:
-        return f"{path}: missing; expected {describe(field)}"
-    return f"{path}: expected {describe(field)}, got {shown(value)}"
 
 
 def describe(field: FieldInfo) -> str:
@@ -119,33 +113,22 @@ def describe(field: FieldInfo) -> str:
     >>> describe(parameters_of(mlp)["hidden"])
     'a list of whole numbers, at least 1'
     """
-    annotation: Any = field.annotation
-    either = get_args(annotation) if type(None) in get_args(annotation) else [annotation]
-    options = [option for option in either if option is not type(None)]
-    words, metadata = [], list(field.metadata)
-
-    def bare(option: Any) -> Any:
-        """A type without its bounds, which are set aside."""
-        if not hasattr(option, "__metadata__"):
-            return option
-        metadata.extend(bound for entry in option.__metadata__ for bound in getattr(entry, "metadata", [entry]))
-        return get_args(option)[0]
-
+    annotated: Any = Annotated[field.annotation, None, *field.metadata]
+    try:
+        schema = TypeAdapter(annotated).json_schema()
+    except PydanticUserError:  # a user's class
+        return str(field.annotation)
+    options = [option for option in schema.get("anyOf", [schema]) if option.get("type") != "null"]
+    words = []
     for option in options:
-        inner = bare(option)
-        if get_origin(inner) is tuple:
-            words.append(f"a list of {_LIST_NAMES[bare(get_args(inner)[0])]}")
-        elif get_origin(inner) is Literal:
-            words.append("one of: " + ", ".join(str(choice).lower() for choice in get_args(inner)))
-        else:
-            words.append(_TYPE_NAMES.get(inner, str(inner)))
-    for attribute, phrase in _BOUNDS:
-        words += [f"{phrase} {getattr(m, attribute)}" for m in metadata if getattr(m, attribute, None) is not None]
-    words += [
-        "only letters, digits, '.', '_' and '-', starting with a letter or digit, at most 64 of them, no device's name"
-        for m in metadata
-        if getattr(m, "pattern", None)
-    ]
+        one = option.get("items", option)
+        word = _TYPES.get(one.get("type"), str(field.annotation))
+        if "enum" in one or "const" in one:
+            choices = one.get("enum", [one.get("const")])
+            word = "one of: " + ", ".join(str(choice).lower() for choice in choices)
+        words.append(word if one is option else f"a list of {word.removeprefix('a ')}s")
+        words += [f"{phrase} {one[bound]}" for bound, phrase in _BOUNDS.items() if bound in one]
+        words += [_PATTERN] if "pattern" in one else []
     return ", ".join(words)
 
 
@@ -313,16 +296,12 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         if not isinstance(values, Mapping):
             found.append(f"{name}: expected a section with keys, as in [{name}], got {shown(values)}")
             continue
-        chosen = values.get("name", section.default) if section.table is not None else None
-        if isinstance(chosen, str) and section.table is not None and chosen not in section.table:
-            found.append(unknown(f"{name}.name", chosen, section.table, kind=section.table.kind))
-            continue
-        if section.table is not None and chosen is None and values:
-            found.append(f"{name}.name: missing; expected one of: {', '.join(sorted(section.table))}")
-            continue
-        if chosen is not None and not isinstance(chosen, str) and (unfit := _unfit(name, section, chosen)):
-            found.append(unfit)
-            continue
+        chosen = None if section.table is None else values.get("name", section.default)
+        if section.table is not None and (chosen is not None or values):
+            unfit = _unfit(name, section, section.table, chosen)
+            if unfit is not None:
+                found.append(unfit)
+                continue
         found += [_unknown_key(name, section, chosen, key) for key in values if key not in section.allowed(chosen)]
         for part in (section.entry(chosen), section.settings):
             if part is not None:
@@ -330,19 +309,22 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _unfit(name: str, section: Section, chosen: Any) -> str | None:
-    """Why an object, or a class, cannot stand in the place of a name."""
-    kind = name if section.table is None else section.table.kind
+def _unfit(name: str, section: Section, table: Table[Any], chosen: Any) -> str | None:
+    """Why what was chosen, a name, an object or a class, cannot be taken."""
+    if chosen is None:
+        return f"{name}.name: missing; expected one of: {', '.join(sorted(table))}"
+    if isinstance(chosen, str):
+        return None if chosen in table else unknown(f"{name}.name", chosen, table, kind=table.kind)
     if isinstance(chosen, bool | int | float | list | dict | tuple):
         return f"{name}.name: expected a name that `ecgr list` shows, or an object, got {shown(chosen)}"
     lacking = [need for need in section.needs if not _has(chosen, need)]
-    if section.table is ALGORITHMS and not is_algorithm(chosen):
+    if table is ALGORITHMS and not is_algorithm(chosen):
         lacking = ["method of an algorithm"]
-    if section.table is MODELS and isinstance(chosen, type) and not hasattr(chosen, "state_dict"):
+    if table is MODELS and isinstance(chosen, type) and not hasattr(chosen, "state_dict"):
         lacking = ["state_dict"]
     called = chosen.__name__ if isinstance(chosen, type) else type(chosen).__name__
-    article = "an" if kind[0] in "aeiou" else "a"
-    return f"{name}.name: expected {article} {kind}, got {called}, which has no {lacking[0]}" if lacking else None
+    article = "an" if table.kind[0] in "aeiou" else "a"
+    return f"{name}.name: expected {article} {table.kind}, got {called}, which has no {lacking[0]}" if lacking else None
 
 
 def _has(chosen: Any, need: str) -> bool:

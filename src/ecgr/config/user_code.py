@@ -9,12 +9,14 @@ import importlib.util
 import inspect
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
+from traceback import extract_tb
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -105,19 +107,14 @@ class UserModel:
             given: Module = deepcopy(self.make)
             return given
         wanted = inspect.signature(self.make).parameters
-        missing = [name for name, each in wanted.items() if _must_be_given(each) and name not in shape]
+        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+        needed = [name for name, each in wanted.items() if each.default is each.empty and each.kind not in variadic]
+        missing = [name for name in needed if name not in shape]
         if missing:
             known = ", ".join(sorted(shape)) or "nothing"
             raise ConfigError(f"model: needs {', '.join(missing)}, and the data have {known}; give a default")
         made: Module = self.make(**{name: value for name, value in shape.items() if name in wanted})
         return made
-
-
-def _must_be_given(parameter: inspect.Parameter) -> bool:
-    return parameter.default is parameter.empty and parameter.kind not in {
-        parameter.VAR_KEYWORD,
-        parameter.VAR_POSITIONAL,
-    }
 
 
 class Completed:
@@ -164,8 +161,10 @@ def task_or_name(text: str) -> "str | Task | Experiment":
     if not hasattr(module, name):
         names = [own for own, value in vars(module).items() if isinstance(value, (Task, Experiment))]
         raise ConfigError(unknown(str(path), name, names, kind="task"))
-    value = getattr(module, name)
-    made = value if isinstance(value, (Task, Experiment)) else _call(path, name, value)
+    made = getattr(module, name)
+    if callable(made) and not isinstance(made, (Task, Experiment)):
+        with _errors_of(path, DataError, f"{name}(): "):
+            made = made()
     if not isinstance(made, (Task, Experiment)):
         kind = type(made).__name__
         raise ConfigError(f"{path}: expected {name} to be an ecgr.Task or a function that makes one, got {kind}")
@@ -191,12 +190,8 @@ def _run(path: Path) -> ModuleType:
         sys.path.insert(len(sys.path) if taken else next(installed, len(sys.path)), folder)
     sys.modules[name] = module
     _loaded.add(name)
-    try:
+    with _errors_of(path, ConfigError):
         spec.loader.exec_module(module)
-    except EcgrError as error:
-        raise type(error)(f"{path}: {error}") from None
-    except (Exception, SystemExit) as error:
-        raise ConfigError(f"{path}{_line(error, path)}: {type(error).__name__}: {error}") from error
     cloudpickle.register_pickle_by_value(module)
     return module
 
@@ -214,24 +209,20 @@ def _is_taken(path: Path) -> bool:
     return spec is not None and (spec.origin is None or Path(spec.origin).resolve() != path.resolve())
 
 
-def _call(path: Path, name: str, make: Any) -> Any:
-    if not callable(make):
-        return make
+@contextmanager
+def _errors_of(path: Path, kind: type[EcgrError], what: str = "") -> Iterator[None]:
+    """Around a user's code: whatever it raises becomes one line with the file and, where it is known, the line."""
     try:
-        return make()
+        yield
     except EcgrError as error:
-        raise type(error)(f"{path}: {name}(): {error}") from None
+        raise type(error)(f"{path}: {what}{error}") from None
     except (Exception, SystemExit) as error:
-        raise DataError(f"{path}{_line(error, path)}: {name}(): {type(error).__name__}: {error}") from error
+        raise kind(f"{path}{_line(error, path)}: {what}{type(error).__name__}: {error}") from error
 
 
 def _line(error: BaseException, path: Path) -> str:
     """Where in the file an error came from, if it did."""
     if isinstance(error, SyntaxError):
         return f", line {error.lineno}"
-    number, trace = None, error.__traceback__
-    while trace is not None:
-        if Path(trace.tb_frame.f_code.co_filename) == path.resolve() or trace.tb_frame.f_code.co_filename == str(path):
-            number = trace.tb_lineno
-        trace = trace.tb_next
-    return "" if number is None else f", line {number}"
+    frames = [frame for frame in extract_tb(error.__traceback__) if frame.filename in (str(path), str(path.resolve()))]
+    return f", line {frames[-1].lineno}" if frames else ""
