@@ -98,7 +98,7 @@ def test_shards_that_span_a_border_hold_two_classes_and_no_more() -> None:
 
 
 def test_more_shards_than_samples_are_refused() -> None:
-    with pytest.raises(ConfigError, match="5 clients with 3 shards each need 15 samples, there are 14"):
+    with pytest.raises(ConfigError, match="15 shards need as many samples, there are 14"):
         Shards(classes_per_client=3)(np.zeros(14, dtype=np.int64), 5, np.random.default_rng(0))
 
 

@@ -96,7 +96,7 @@ BAD: dict[str, tuple[bytes | None, dict[str, Any], type[Exception], str]] = {
     "missing": (None, {}, DataError, "is not a file; set data.root"),
     "silent": (b"no names here\n", {}, DataError, "no speaker found"),
     "binary": (b"A:\n\xff\xfe", {}, DataError, "is not UTF-8 text at byte 3"),
-    "short": (b"A:\nhi\n\nB:\nhello\n", {}, DataError, "the longest speaker, 'B', says 6 characters, which is too few"),
+    "short": (b"A:\nhi\n\nB:\nhello\n", {}, DataError, "'B' says most, 6 characters: too few"),
     "long": (PLAY.encode(), {"length": 4000}, DataError, "lower data.minimum or data.length"),
 }
 

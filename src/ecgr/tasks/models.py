@@ -8,7 +8,7 @@ Models that need classes of their own have them in `ecgr.tasks.modules`.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from math import gcd
 from typing import Annotated, Literal
 
@@ -19,20 +19,12 @@ from ecgr.errors import ConfigError
 from ecgr.tables import Table
 
 Norm = Literal["batch", "group"]
-GROUPS = 32  # Wu and He's number of groups
+GROUPS = 32  # Wu and He's number of groups; the greatest common divisor where it does not divide the channels
 
 
-def batch_norm(channels: int) -> Module:
-    """BatchNorm: statistics of a batch in training, running averages (buffers) in evaluation."""
-    return torch.nn.BatchNorm2d(channels)
-
-
-def group_norm(channels: int) -> Module:
-    """GroupNorm of 32 groups, or of the greatest common divisor where 32 does not divide the channels."""
-    return torch.nn.GroupNorm(gcd(GROUPS, channels), channels)
-
-
-NORMS: Mapping[Norm, Callable[[int], Module]] = {"batch": batch_norm, "group": group_norm}
+def norm_of(kind: Norm, channels: int) -> Module:
+    """BatchNorm (running averages are buffers), or GroupNorm."""
+    return torch.nn.BatchNorm2d(channels) if kind == "batch" else torch.nn.GroupNorm(gcd(GROUPS, channels), channels)
 
 
 def lenet(*, channels: int = 1, classes: int = 10) -> Module:
@@ -101,11 +93,8 @@ def _block(previous: int, sizes: Sequence[int], norm: Norm) -> Module:
     nn = torch.nn
     layers: list[Module] = []
     for size in sizes:
-        layers += [
-            nn.Conv2d(previous, size, kernel_size=3, padding=1, bias=False),
-            NORMS[norm](size),
-            nn.ReLU(),
-        ]
+        convolution = nn.Conv2d(previous, size, kernel_size=3, padding=1, bias=False)
+        layers += [convolution, norm_of(norm, size), nn.ReLU()]
         previous = size
     # The last ReLU after the pool: the same numbers and gradients to the bit, on a quarter of the values.
     return nn.Sequential(*layers[:-1], nn.MaxPool2d(2), layers[-1])

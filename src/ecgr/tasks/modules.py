@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from ecgr.tasks.models import NORMS, Norm
+from ecgr.tasks.models import Norm, norm_of
 
 
 class FitToGrid(nn.AdaptiveMaxPool2d):
@@ -21,14 +21,14 @@ class BasicBlock(nn.Module):
     def __init__(self, previous: int, size: int, stride: int, norm: Norm) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(previous, size, kernel_size=3, stride=stride, padding=1, bias=False)
-        self.bn1 = NORMS[norm](size)
+        self.bn1 = norm_of(norm, size)
         self.relu = nn.ReLU(inplace=True)
         self.conv2 = nn.Conv2d(size, size, kernel_size=3, padding=1, bias=False)
-        self.bn2 = NORMS[norm](size)
+        self.bn2 = norm_of(norm, size)
         self.downsample: nn.Module | None = None
         if stride != 1 or previous != size:
             shortcut = nn.Conv2d(previous, size, kernel_size=1, stride=stride, bias=False)
-            self.downsample = nn.Sequential(shortcut, NORMS[norm](size))
+            self.downsample = nn.Sequential(shortcut, norm_of(norm, size))
 
     def forward(self, x: Tensor) -> Tensor:
         shortcut = x if self.downsample is None else self.downsample(x)
@@ -42,7 +42,7 @@ class ResNet18(nn.Module):
     def __init__(self, channels: int, classes: int, norm: Norm) -> None:
         super().__init__()
         self.conv1 = nn.Conv2d(channels, 64, kernel_size=7, stride=2, padding=3, bias=False)
-        self.bn1 = NORMS[norm](64)
+        self.bn1 = norm_of(norm, 64)
         self.relu = nn.ReLU(inplace=True)
         self.maxpool = nn.MaxPool2d(kernel_size=3, stride=2, padding=1)
         self.layer1 = nn.Sequential(BasicBlock(64, 64, 1, norm), BasicBlock(64, 64, 1, norm))

@@ -106,11 +106,8 @@ def top_up(partition: Partition, minimum: int, rng: np.random.Generator) -> Part
     [7, 4]
     """
     if minimum * len(partition) > sum(partition.sizes()):
-        raise ConfigError(
-            f"partition.min_batches: {len(partition)} clients with at least {minimum} samples each need"
-            f" {minimum * len(partition)} samples, there are {sum(partition.sizes())};"
-            " lower partition.min_batches, partition.clients or federation.batch_size"
-        )
+        asked = f"{len(partition)} clients with at least {minimum} samples each"
+        raise ConfigError(f"partition.min_batches: {asked}, there are {sum(partition.sizes())} samples in all")
     parts = [rng.permutation(indices) for indices in partition]
     for poor in range(len(parts)):
         while len(parts[poor]) < minimum:
@@ -172,8 +169,7 @@ class Shards:
         count = clients * self.classes_per_client
         if count > len(labels):
             raise ConfigError(
-                f"partition.classes_per_client: {clients} clients with {self.classes_per_client} shards each"
-                f" need {count} samples, there are {len(labels)}"
+                f"partition.classes_per_client: {count} shards need as many samples, there are {len(labels)}"
             )
         mixed = rng.permutation(len(labels))
         shards = np.array_split(mixed[np.argsort(labels[mixed], kind="stable")], count)
@@ -221,10 +217,8 @@ class Groups:
         if self.groups is not None:
             return read_group_names(self.groups, len(samples))
         if samples.groups is None:
-            raise ConfigError(
-                "partition.groups: this data set does not say what its samples were taken from;"
-                " name a JSON or CSV file with one group for each training sample"
-            )
+            advice = "name a JSON or CSV file with one group for each training sample"
+            raise ConfigError(f"partition.groups: this data set does not say what its samples are from; {advice}")
         names: GroupNames = samples.groups
         return names
 
@@ -232,10 +226,8 @@ class Groups:
         """Whole groups, each to one client."""
         names, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         if len(names) < clients:
-            raise ConfigError(
-                f"partition.clients: {clients} clients cannot share {len(names)} groups, which stay whole;"
-                " leave partition.clients out for one client a group"
-            )
+            advice = "leave partition.clients out for one client a group"
+            raise ConfigError(f"partition.clients: {clients} clients cannot share {len(names)} whole groups; {advice}")
         if len(names) == clients:
             owner = np.arange(clients)
         else:

@@ -8,7 +8,7 @@ import atexit
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -56,9 +56,7 @@ class Samples:
     def take(self, indices: NDArray[np.int64]) -> "Samples":
         """The samples at ``indices``."""
         groups = None if self.groups is None else self.groups[indices]
-        return replace(
-            self, inputs=map_arrays(lambda a: a[indices], self.inputs), targets=self.targets[indices], groups=groups
-        )
+        return Samples(map_arrays(lambda array: array[indices], self.inputs), self.targets[indices], groups)
 
 
 def as_array(value: Any) -> Array:
@@ -105,9 +103,9 @@ def named_arrays(inputs: Inputs) -> Iterator[tuple[str, Array]]:
 
 def check_samples(where: str, samples: Samples) -> None:
     """Raise a `DataError` that names the first thing that cannot be trained on."""
-    arrays = [*named_arrays(samples.inputs), ("targets", samples.targets)]
-    if not arrays[:-1]:
-        raise DataError(f"{where}: there are no inputs")
+    arrays, count = [*named_arrays(samples.inputs), ("targets", samples.targets)], samples.targets.size
+    if len(arrays) < 2 or not count:
+        raise DataError(f"{where}: there are no {'samples' if arrays[1:] else 'inputs'}")
     for name, array in arrays:
         if array.dtype.kind not in NUMBERS:
             raise DataError(f"{where}: {name} are of dtype {array.dtype}; give numbers")
@@ -115,33 +113,21 @@ def check_samples(where: str, samples: Samples) -> None:
             raise DataError(f"{where}: {name} are a single number; give one row for each sample")
         if len(array) != len(samples.targets):
             raise DataError(f"{where}: {len(array):,} rows of {name} for {len(samples.targets):,} targets")
-    if not len(samples.targets):
-        raise DataError(f"{where}: there are no samples")
     for name, array in arrays:
         _check_finite(where, name, array)
     if samples.groups is not None and samples.groups.shape != (len(samples),):
-        raise DataError(
-            f"{where}: groups of shape {samples.groups.shape} for {len(samples):,} samples; give one name for each"
-        )
+        raise DataError(f"{where}: groups of shape {samples.groups.shape} for {len(samples):,} samples")
 
 
 def _check_finite(where: str, name: str, array: Array, rows: int = 65536) -> None:
     """A block of rows at a time: the whole array may be larger than the memory."""
-    if array.dtype.kind != "f":
-        return
-    for start in range(0, len(array), rows):
+    for start in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
         block = array[start : start + rows]
-        finite = np.isfinite(block)
-        if not finite.all():
-            first = np.argwhere(~finite)[0]
-            place = ", ".join(str(i) for i in (start + first[0], *first[1:]))
-            raise DataError(
-                f"{where}: {name}[{place}] is {block[tuple(first)]}; fill in or leave out what is not a number"
-            )
-
-
-Make = Callable[[tuple[int, ...], Any], Array]
-"""How to make an empty array of a shape and a dtype."""
+        wrong = np.argwhere(~np.isfinite(block))
+        if len(wrong):
+            value, (row, *rest) = block[tuple(wrong[0])], wrong[0].tolist()
+            place = ", ".join(map(str, (start + row, *rest)))
+            raise DataError(f"{where}: {name}[{place}] is {value}; fill in or leave out what is not a number")
 
 
 def is_map_style(value: Any) -> bool:
@@ -150,11 +136,8 @@ def is_map_style(value: Any) -> bool:
     >>> is_map_style([1, 2]), is_map_style(np.zeros(2)), is_map_style(type("D", (), {"__getitem__": 0, "__len__": 0})())
     (False, False, True)
     """
-    if isinstance(value, list | tuple | Mapping | np.ndarray | str | Samples):
-        return False
-    if hasattr(value, "detach") or is_frame(value):
-        return False
-    return hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    arrays = isinstance(value, list | tuple | Mapping | np.ndarray | str | Samples) or hasattr(value, "detach")
+    return not arrays and not is_frame(value) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
 def materialise(where: str, dataset: Any, most_bytes: int | None = None) -> Samples:
@@ -162,50 +145,42 @@ def materialise(where: str, dataset: Any, most_bytes: int | None = None) -> Samp
 
     ``most_bytes`` is what may be held in memory, by default half of what is free.
     """
-    count = len(dataset)
-    if not count:
+    if not len(dataset):
         raise DataError(f"{where}: there are no samples")
-    first, target = _item(where, dataset, 0)
-    parts = list(named_arrays(first))
-    needed = count * sum(array.nbytes for _, array in parts)
-    make = np.empty if needed <= (_half_of_memory() if most_bytes is None else most_bytes) else _map
-    rows = {name: make((count, *array.shape), array.dtype) for name, array in parts}
-    targets = np.empty((count, *target.shape), target.dtype)
-    for index in range(count):
-        inputs, target = _item(where, dataset, index)
-        _fill(f"{where}: targets", targets, index, target)
-        for name, array in named_arrays(inputs):
-            if name not in rows:
-                raise DataError(f"{where}: item {index} has {name}, which item 0 lacks")
-            _fill(f"{where}: {name}", rows[name], index, array)
-    filled = iter(rows.values())
-    return Samples(map_arrays(lambda _: next(filled), first), targets)
+    inputs, parts = _item(where, dataset, 0)
+    if most_bytes is None:
+        from ecgr.core.stores import free_memory  # loads torch, as the Dataset has done
+
+        most_bytes = free_memory() // 2
+    needed = len(dataset) * sum(array.nbytes for array in parts.values())
+    make = np.empty if needed <= most_bytes else _map
+    rows = {name: make((len(dataset), *array.shape), array.dtype) for name, array in parts.items()}
+    for index in range(len(dataset)):
+        _, parts = _item(where, dataset, index)
+        if parts.keys() != rows.keys():
+            raise DataError(f"{where}: item {index} has {', '.join(parts)}, item 0 {', '.join(rows)}; give the same")
+        for name, array in parts.items():
+            what, first = f"{where}: {name} of item {index}", rows[name]
+            if array.shape != first.shape[1:]:
+                was = f"those of item 0 {first.shape[1:]}; pad them to one shape"
+                raise DataError(f"{what} have shape {array.shape}, {was}")
+            if not np.can_cast(array.dtype, first.dtype, "same_kind"):
+                raise DataError(f"{what} are {array.dtype}, those of item 0 {first.dtype}; give one dtype")
+            first[index] = array
+    targets, filled = rows.pop("targets"), iter(rows.values())
+    return Samples(map_arrays(lambda _: next(filled), inputs), targets)
 
 
-def _item(where: str, dataset: Any, index: int) -> tuple[Any, Array]:
+def _item(where: str, dataset: Any, index: int) -> tuple[Any, dict[str, Array]]:
+    """The inputs of an item, and all its arrays by name."""
     try:
         item = dataset[index]
     except Exception as error:
         raise DataError(f"{where}: item {index} cannot be read ({type(error).__name__}: {error})") from None
     if not isinstance(item, tuple | list) or len(item) != 2:
         raise DataError(f"{where}: item {index} is {type(item).__name__}; items are pairs (inputs, target)")
-    return map_arrays(as_array, item[0]), as_array(item[1])
-
-
-def _fill(what: str, rows: Array, index: int, array: Array) -> None:
-    if array.shape != rows.shape[1:]:
-        raise DataError(
-            f"{what} of item {index} have shape {array.shape}, those of item 0 {rows.shape[1:]}; pad them to one shape"
-        )
-    if not np.can_cast(array.dtype, rows.dtype, "same_kind"):
-        raise DataError(f"{what} of item {index} are {array.dtype}, those of item 0 {rows.dtype}; give one dtype")
-    rows[index] = array
-
-
-def _half_of_memory() -> int:
-    from ecgr.core.stores import free_memory  # loads torch, as the Dataset has done
-
-    return free_memory() // 2
+    inputs = map_arrays(as_array, item[0])
+    return inputs, {**dict(named_arrays(inputs)), "targets": as_array(item[1])}
 
 
 def _map(shape: tuple[int, ...], dtype: Any) -> Array:

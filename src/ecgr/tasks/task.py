@@ -72,20 +72,19 @@ class Task:
     name: str = "task"
 
     def __post_init__(self) -> None:
-        _check_model(self.model)
+        if isinstance(self.model, str) and self.model not in MODELS:
+            raise ConfigError(unknown("model", self.model, MODELS, kind="model"))
+        if not callable(self.model) and not isinstance(self.model, str):
+            raise ConfigError(f"model: {type(self.model).__name__} cannot be called; give a function that makes one")
         if not isinstance(self.name, str):
             raise ConfigError(f"name: expected text, got {self.name!r}")
         train, test = _samples("train", self.train), _samples("test", self.test)
         clients = _clients(self.clients, train, self.partition)
         if isinstance(clients, np.ndarray):
             train = replace(train, groups=clients)
-        for name, value in {
-            "train": train,
-            "test": test,
-            "loss": as_loss(self.loss),
-            "metrics": _by_name(self.metrics),
-            "clients": clients,
-        }.items():
+        metrics = _by_name(self.metrics)
+        made = {"train": train, "test": test, "loss": as_loss(self.loss), "metrics": metrics, "clients": clients}
+        for name, value in made.items():
             object.__setattr__(self, name, value)
 
     @property
@@ -140,23 +139,15 @@ def _said(part: Any) -> str:
 def _shape(train: Samples) -> dict[str, int]:
     """What a model of the table would have to know, as far as one array tells."""
     inputs, targets, shape = train.inputs, train.targets, {}
-    if isinstance(inputs, np.ndarray):
-        if inputs.ndim == 2 and inputs.dtype.kind == "f":
-            shape["features"] = inputs.shape[1]
-        elif inputs.ndim == 2:
-            shape |= {"vocabulary": int(inputs.max()) + 1, "length": inputs.shape[1]}
-        elif inputs.ndim == 4:
-            shape["channels"] = inputs.shape[1]
+    if isinstance(inputs, np.ndarray) and inputs.ndim == 4:
+        shape = {"channels": inputs.shape[1]}
+    elif isinstance(inputs, np.ndarray) and inputs.ndim == 2:
+        tokens = inputs.dtype.kind != "f"
+        length = inputs.shape[1]
+        shape = {"vocabulary": int(inputs.max()) + 1, "length": length} if tokens else {"features": length}
     if targets.ndim == 1 and targets.dtype.kind in "iu":
         return {**shape, "classes": int(targets.max()) + 1}
     return {**shape, "outputs": int(np.prod(targets.shape[1:]))}
-
-
-def _check_model(model: Any) -> None:
-    if isinstance(model, str) and model not in MODELS:
-        raise ConfigError(unknown("model", model, MODELS, kind="model"))
-    if not callable(model) and not isinstance(model, str):
-        raise ConfigError(f"model: {type(model).__name__} cannot be called; give a function that makes a model")
 
 
 def _clients(given: Any, train: Samples, partition: Any) -> Any:
@@ -193,9 +184,7 @@ def _samples(where: str, given: Any) -> Samples:
 
 def _checked_ids(given: Any, samples: int) -> Any:
     if callable(given):
-        raise ConfigError(
-            "clients: expected ids or a number, got a function; how to partition the samples goes to partition="
-        )
+        raise ConfigError("clients: expected ids or a number, got a function; how to partition goes to partition=")
     ids = as_array(given)
     if ids.shape != (samples,):
         raise DataError(f"clients: ids of shape {ids.shape} for {samples:,} training samples; give one for each")
@@ -206,24 +195,20 @@ def _checked_ids(given: Any, samples: int) -> Any:
 
 
 def _by_name(given: Any) -> dict[str, Metric]:
-    """Metrics by name, in their order."""
-    if isinstance(given, Mapping):
-        metrics = [_called(name, as_metric(entry)) for name, entry in given.items()]
-    elif isinstance(given, Iterable) and not isinstance(given, str):
-        metrics = [as_metric(entry) for entry in given]
-    else:
-        metrics = [as_metric(given)]
+    """Metrics by name, in their order; functions bear the names that they are given."""
+    if not isinstance(given, Iterable) or isinstance(given, str):
+        given = [given]
+    pairs = given.items() if isinstance(given, Mapping) else ((None, entry) for entry in given)
+    metrics: dict[str, Metric] = {}
+    for name, entry in pairs:
+        metric = as_metric(entry)
+        if name is not None and isinstance(metric, CallableMetric):
+            metric = replace(metric, name=str(name))
+        if name not in (None, metric.name):
+            raise ConfigError(f"metrics: {name!r} is called {metric.name}; give it that name")
+        if metric.name in metrics:
+            raise ConfigError(f"metrics: two are named {metric.name}")
+        metrics[metric.name] = metric
     if not metrics:
         raise ConfigError("metrics: expected at least one (the first one decides), got none")
-    if len({metric.name for metric in metrics}) < len(metrics):
-        raise ConfigError(f"metrics: two of {', '.join(metric.name for metric in metrics)} have the same name")
-    return {metric.name: metric for metric in metrics}
-
-
-def _called(name: str, metric: Metric) -> Metric:
-    """A metric under the name that it was given, which those that have one must bear."""
-    if isinstance(metric, CallableMetric):
-        return replace(metric, name=str(name))
-    if metric.name != name:
-        raise ConfigError(f"metrics: {name!r} is called {metric.name}; give it that name, or a function of your own")
-    return metric
+    return metrics

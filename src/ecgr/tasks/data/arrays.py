@@ -88,10 +88,11 @@ def samples_of(where: str, arrays: Mapping[str, Array]) -> Samples:
         if name.partition(".")[0] not in PARTS:
             raise DataError(f"{where} has an array {name!r}; there may be: {', '.join(PARTS)}, test_inputs, …")
     several = {name.partition(".")[2]: array for name, array in arrays.items() if name.startswith("inputs.")}
-    for part, there in (("inputs", several or "inputs" in arrays), ("targets", "targets" in arrays)):
-        if not there:
-            raise DataError(f"{where} has no array {part!r}; it has: {', '.join(arrays) or 'nothing'}")
-    samples = Samples(several or arrays["inputs"], arrays["targets"], arrays.get("clients"))
+    inputs = several or arrays.get("inputs")
+    if inputs is None or "targets" not in arrays:
+        part = "targets" if inputs is not None else "inputs"
+        raise DataError(f"{where} has no array {part!r}; it has: {', '.join(arrays) or 'nothing'}")
+    samples = Samples(inputs, arrays["targets"], arrays.get("clients"))
     check_samples(where, samples)
     return samples
 
@@ -148,8 +149,7 @@ def _input_shape(where: str, train: Samples, test: Samples) -> dict[str, int]:
         return {"channels": inputs.shape[1]}
     if inputs.dtype.kind in "iu" and inputs.ndim == 2:
         for array in (inputs, tested):
-            if array.min() < 0:
-                row, column = np.argwhere(array < 0)[0]
+            for row, column in np.argwhere(array < 0)[:1]:
                 raise DataError(f"{where}: inputs[{row}, {column}] is {array[row, column]}; tokens count from 0")
         return {"vocabulary": int(max(inputs.max(), tested.max())) + 1, "length": inputs.shape[1]}
     return {"features": int(np.prod(inputs.shape[1:]))}

@@ -68,9 +68,8 @@ def _load(files: KnownFiles, classes: int, kind: str, mean: Channels, std: Chann
     if len(known) != classes or len(set(known)) != classes:
         raise DataError(f"{path}: {len(set(known))} different class names, {classes} were expected")
     notes = () if size == 32 else (f"images averaged down from 32x32 to {size}x{size}",)
-    return compared(
-        files.name, image_dataset(train, test, known, mean, std, files=files.sha256, notes=notes), files.altered
-    )
+    dataset = image_dataset(train, test, known, mean, std, files=files.sha256, notes=notes)
+    return compared(files.name, dataset, files.altered)
 
 
 def _batch(files: KnownFiles, name: str, key: str, classes: int) -> tuple[Images, Labels]:
@@ -83,9 +82,7 @@ def _batch(files: KnownFiles, name: str, key: str, classes: int) -> tuple[Images
     labels = labels.tolist() if isinstance(labels, np.ndarray) else labels
     if not isinstance(labels, list) or len(labels) != len(images) or not labels:
         found = f"{len(labels):,}" if isinstance(labels, list) else type(labels).__name__
-        raise DataError(
-            f"{path}: `{key}` must be a list of labels, one for each of {len(images):,} images, got {found}"
-        )
+        raise DataError(f"{path}: `{key}` must be a list, one label for each of {len(images):,} images, got {found}")
     for index, label in enumerate(labels):
         if type(label) is not int or not 0 <= label < classes:
             shown = label if isinstance(label, int | float) else type(label).__name__
@@ -121,10 +118,8 @@ def read_pickle(path: Path, content: bytes) -> dict[str, object]:
         found = _Unpickler(source, encoding="bytes").load()
         values = {_text(key): value.array if isinstance(value, _Array) else value for key, value in found.items()}
     except IntegrityError as refused:
-        raise IntegrityError(
-            f"{path}: before byte {source.tell():,} the pickle {refused}, which images do not need;"
-            " nothing was run; do not use this file"
-        ) from None
+        what = f"before byte {source.tell():,} the pickle {refused}, which images do not need"
+        raise IntegrityError(f"{path}: {what}; nothing was run; do not use this file") from None
     except Exception as error:  # a damaged pickle raises whatever its bytes happen to spell
         reason = f"{type(error).__name__}: {error}"[:120]
         raise DataError(f"{path}: damaged before byte {source.tell():,} ({reason}); get it again") from None

@@ -103,14 +103,11 @@ class ImageFolder:
         else:
             classes = _listed(self.class_folders(), root)
             file = self.groups_file()
-            if file is not None:
-                groups = self._groups(file, classes)
+            groups = self._groups(file, classes) if file is not None else None
             train, test = split(classes, self.test_share, groups)
         if not _flat(train) or not _flat(test):
-            raise DataError(
-                f"{len(_flat(train))} pictures to train on and {len(_flat(test))} to test on; add pictures or change"
-                " data.test_share"
-            )
+            counts = f"{len(_flat(train))} pictures to train on and {len(_flat(test))} to test on"
+            raise DataError(f"{root}: {counts}; add pictures or change data.test_share")
         return train, test, groups
 
     def _groups(self, path: Path, classes: Listing) -> Groups:
@@ -121,9 +118,7 @@ class ImageFolder:
         found: dict[tuple[str, str], str] = {}
         for (_, line), (label, file, group) in zip(table.index, table.to_numpy(), strict=True):
             if label not in classes or not file or not group:
-                raise DataError(
-                    f"{path}: line {line}: expected class,file,group, got {f'{label},{file},{group}'[:80]!r}"
-                )
+                raise DataError(f"{path}: line {line}: {f'{label},{file},{group}'[:80]!r} is no class, file and group")
             if (label, file) in found:
                 raise DataError(f"{path}: line {line} names {label},{file} a second time")
             found[label, file] = self.group(label, group)
@@ -158,8 +153,8 @@ def split(classes: Listing, share: float, groups: Groups | None = None) -> tuple
             testing = nearest_subset(undecided, wanted) if len(undecided) > 1 else set()
             side |= {group: group in testing for group in undecided}
             chosen = [side[group] for group in of]
-        train[label] = [picture for picture, mark in zip(pictures, chosen, strict=True) if not mark]
-        test[label] = [picture for picture, mark in zip(pictures, chosen, strict=True) if mark]
+        for half, wanted_mark in ((train, False), (test, True)):
+            half[label] = [picture for picture, mark in zip(pictures, chosen, strict=True) if mark == wanted_mark]
     return train, test
 
 
@@ -237,10 +232,8 @@ class LC25000(ImageFolder):
         for place in (folder,) if folder == data_root(self.root) else (folder, folder.parent):
             if (place / "groups.csv").is_file():
                 return place / "groups.csv"
-        raise DataError(
-            f"lc25000: no groups.csv in {folder}; its columns class,file,group say which tissue tile each picture was"
-            " made from, and without them near-copies of training pictures would be test pictures"
-        )
+        why = "without the tile of each picture near-copies of training pictures would be test pictures"
+        raise DataError(f"lc25000: no groups.csv in {folder} (columns class,file,group); {why}")
 
     def group(self, label: str, group: str) -> str:
         return f"{label}/{group}"

@@ -3,10 +3,7 @@
 A set lies below the ``root`` of its component, else ``$ECGR_DATA``, else the user's data folder. Files are read once
 and hashed; every complaint names file and place.
 
-Content hashes are of the unpacked file, so that a .gz packed again is still official; download hashes are of the
-archive as it is served. They are the ones in public use: torchvision's MD5 of CIFAR-100's batches, and for the others
-values on which independent public projects agree. Those of heart disease are of files with a header line (X1 to X14)
-and -9 for what is missing, which hold the values of UCI's processed files.
+What is known of the official sets is in ``official.toml`` beside this file.
 """
 
 import gzip
@@ -14,10 +11,12 @@ import hashlib
 import os
 import tarfile
 import tempfile
+import tomllib
 import zlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
+from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -118,9 +117,15 @@ class Official:
     content: Mapping[str, str]
     train: int = 0
     test: int = 0
-    unhashed: tuple[str, ...] = ()
+    unhashed: Sequence[str] = ()
     downloads: Mapping[str, str] = field(default_factory=dict)
-    mirrors: tuple[str, ...] = ()
+    mirrors: Sequence[str] = ()
+
+
+OFFICIAL = {
+    name: Official(**known)
+    for name, known in tomllib.loads((files("ecgr.tasks.data") / "official.toml").read_text()).items()
+}
 
 
 class KnownFiles:
@@ -135,10 +140,7 @@ class KnownFiles:
         """Where a file lies, plain or as .gz, and its content."""
         path = _found(self.folder, file)
         if path is None:
-            raise DataError(
-                f"{self.name}: {self.folder / file} is missing, the rest of the set is there;"
-                f" `ecgr data fetch {self.name}` adds what is missing"
-            )
+            raise DataError(f"{self.folder / file} is missing; `ecgr data fetch {self.name}` adds what is missing")
         content = read_file(path, most)
         self.sha256[file] = hashlib.sha256(content).hexdigest()
         algorithm, _, known = self.official.content.get(file, "").partition(":")
@@ -160,12 +162,10 @@ def compared(name: str, dataset: Dataset, altered: Iterable[str] | None = None) 
     official = OFFICIAL[name]
     if altered is None:
         altered = (file for file, found in dataset.files.items() if official.content.get(file) != f"sha256:{found}")
-    of_images = official.train > 0
-    sizes = (
-        [("training images", len(dataset.train), official.train), ("test images", len(dataset.test), official.test)]
-        if of_images
-        else [("files", len(dataset.files), len(official.content))]
-    )
+    sizes, of_images = [("files", len(dataset.files), len(official.content))], official.train > 0
+    if of_images:
+        halves = ("training images", dataset.train, official.train), ("test images", dataset.test, official.test)
+        sizes = [(what, len(samples), known) for what, samples, known in halves]
     for what, have, known in sizes:
         if have > known:
             raise DataError(f"{name}: {have:,} {what}, the official set has {known:,}; this is another set")
@@ -192,10 +192,8 @@ def fetch(name: str, root: str | None = None) -> Path:
     """
     fetchable = [key for key, official in OFFICIAL.items() if official.downloads]
     if name not in fetchable:
-        raise ConfigError(
-            f"data.name: {name} cannot be fetched; these can: {', '.join(fetchable)};"
-            " docs/reference/datasets.md says how to get others"
-        )
+        others = f"these can: {', '.join(fetchable)}; docs/reference/datasets.md says how to get others"
+        raise ConfigError(f"data.name: {name} cannot be fetched; {others}")
     official, base = OFFICIAL[name], data_root(root)
     folder = base / official.folder
     absent = [file for file in (*official.content, *official.unhashed) if _found(folder, file) is None]
@@ -210,11 +208,11 @@ def fetch(name: str, root: str | None = None) -> Path:
                     _unpack(_download(file, sha256, official.mirrors, Path(temporary)))
                 elif file.removesuffix(".gz") in absent:
                     _download(file, sha256, official.mirrors, arrived)
-            files = [_found(arrived, file) for file in absent]
-            if None in files:
-                raise DataError(f"{name}: no {absent[files.index(None)]} in what was downloaded; nothing was kept")
+            found = [_found(arrived, file) for file in absent]
+            if None in found:
+                raise DataError(f"{name}: no {absent[found.index(None)]} in what was downloaded; nothing was kept")
             folder.mkdir(parents=True, exist_ok=True)
-            for path in filter(None, files):
+            for path in filter(None, found):
                 flush(path)
                 path.replace(folder / path.name)
     except OSError as error:
@@ -252,89 +250,3 @@ def _unpack(archive: Path) -> None:
             tar.extractall(archive.parent, filter="data")
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as error:
         raise DataError(f"{archive.name}: damaged or unsafe archive ({error}); nothing was kept") from None
-
-
-def _idx(folder: str, content: Mapping[str, str], packed: Iterable[str], *mirrors: str) -> Official:
-    downloads = {f"{file}.gz": sha256 for file, sha256 in zip(content, packed, strict=True)}
-    return Official(folder, content, 60_000, 10_000, downloads=downloads, mirrors=mirrors)
-
-
-def _cifar(folder: str, content: Mapping[str, str], names: str, archive: str, sha256: str) -> Official:
-    mirrors = ("https://www.cs.toronto.edu/~kriz/", "https://cave.cs.toronto.edu/kriz/")
-    return Official(folder, content, 50_000, 10_000, (names,), {archive: sha256}, mirrors)
-
-
-TINY_SHAKESPEARE = "86c4e6aa9db7c042ec79f339dcb96d42b0075e16b8fc2e86bf0ca57e2dc565ed"
-
-OFFICIAL: Mapping[str, Official] = {
-    "mnist": _idx(
-        "MNIST/raw",
-        {
-            "train-images-idx3-ubyte": "sha256:ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db",
-            "train-labels-idx1-ubyte": "sha256:65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5",
-            "t10k-images-idx3-ubyte": "sha256:0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7",
-            "t10k-labels-idx1-ubyte": "sha256:ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2",
-        },
-        (
-            "440fcabf73cc546fa21475e81ea370265605f56be210a4024d2ca8f203523609",
-            "3552534a0a558bbed6aed32b30c495cca23d567ec52cac8be1a0730e8010255c",
-            "8d422c7b0a1c1c79245a5bcf07fe86e33eeafee792b84584aec276f5a2dbc4e6",
-            "f7ae60f92e00ec6debd23a6088c31dbd2371eca3ffa0defaefb259924204aec6",
-        ),
-        "https://ossci-datasets.s3.amazonaws.com/mnist/",
-        "https://storage.googleapis.com/cvdf-datasets/mnist/",
-    ),
-    "fashion_mnist": _idx(
-        "FashionMNIST/raw",
-        {
-            "train-images-idx3-ubyte": "md5:f4a8712d7a061bf5bd6d2ca38dc4d50a",
-            "train-labels-idx1-ubyte": "md5:9018921c3c673c538a1fc5bad174d6f9",
-            "t10k-images-idx3-ubyte": "md5:8181f5470baa50b63fa0f6fddb340f0a",
-            "t10k-labels-idx1-ubyte": "md5:15d484375f8d13e6eb1aabb0c3f46965",
-        },
-        (
-            "3aede38d61863908ad78613f6a32ed271626dd12800ba2636569512369268a84",
-            "a04f17134ac03560a47e3764e11b92fc97de4d1bfaf8ba1a3aa29af54cc90845",
-            "346e55b948d973a97e58d2351dde16a484bd415d4595297633bb08f03db6a073",
-            "67da17c76eaffca5446c3361aaab5c3cd6d1c2608764d35dfb1850b086bf8dd5",
-        ),
-        "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
-        "https://github.com/zalandoresearch/fashion-mnist/raw/master/data/fashion/",
-    ),
-    "cifar10": _cifar(
-        "cifar-10-batches-py",
-        {
-            "data_batch_1": "sha256:54636561a3ce25bd3e19253c6b0d8538147b0ae398331ac4a2d86c6d987368cd",
-            "data_batch_2": "sha256:766b2cef9fbc745cf056b3152224f7cf77163b330ea9a15f9392beb8b89bc5a8",
-            "data_batch_3": "sha256:0f00d98ebfb30b3ec0ad19f9756dc2630b89003e10525f5e148445e82aa6a1f9",
-            "data_batch_4": "sha256:3f7bb240661948b8f4d53e36ec720d8306f5668bd0071dcb4e6c947f78e9682b",
-            "data_batch_5": "sha256:d91802434d8376bbaeeadf58a737e3a1b12ac839077e931237e0dcd43adcb154",
-            "test_batch": "sha256:f53d8d457504f7cff4ea9e021afcf0e0ad8e24a91f3fc42091b8adef61157831",
-        },
-        "batches.meta",
-        "cifar-10-python.tar.gz",
-        "6d958be074577803d12ecdefd02955f39262c83c16fe9348329d7fe0b5c001ce",
-    ),
-    "cifar100": _cifar(
-        "cifar-100-python",
-        {"train": "md5:16019d7e3df5f24257cddd939b257f8d", "test": "md5:f0ef6b0ae62326f3e7ffdfab6717acfc"},
-        "meta",
-        "cifar-100-python.tar.gz",
-        "85cd44d02ba6437773c5bbd22e183051d648de2e7d6b014e1ef29b855ba677a7",
-    ),
-    "heart_disease": Official(
-        "heart-disease",
-        {
-            "processed.cleveland.data": "sha256:a8a74af09afc967d70c5564d46f2211aedddb00e0498ff1ebf91b0de03b729aa",
-            "processed.hungarian.data": "sha256:753e06f36272bcd2b7d8366f3414682e7b5c1d731c4a7957d1a4da67c822633b",
-            "processed.switzerland.data": "sha256:eff77adf92b1cb7c01de5e4a8051734b8d368463d16ce591ca51fca79191f6e2",
-            "processed.va.data": "sha256:3b4d4e3eb2d460196afcf21778b62e63dde0986fcfdb52004fce2620cc8e7f58",
-        },
-    ),
-    "shakespeare": Official(
-        "tiny-shakespeare",
-        {"input.txt": f"sha256:{TINY_SHAKESPEARE}"},
-        downloads={"input.txt": TINY_SHAKESPEARE},
-        mirrors=("https://raw.githubusercontent.com/karpathy/char-rnn/master/data/tinyshakespeare/",),
-    ),
-}

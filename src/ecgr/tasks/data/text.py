@@ -15,7 +15,7 @@ from pydantic import Field
 
 from ecgr.component import Count, component
 from ecgr.errors import DataError
-from ecgr.tasks.data.dataset import DEFAULTS, Dataset, Share
+from ecgr.tasks.data.dataset import Dataset, Share, Targets
 from ecgr.tasks.data.sets import KnownFiles, compared, known_folder, own_path, read_text
 from ecgr.tasks.samples import Samples
 
@@ -122,26 +122,18 @@ class Text:
         ]
         if not kept:
             longest = max(said, key=lambda name: len(said[name]))
-            raise DataError(
-                f"{path}: the longest speaker, {longest!r}, says {len(said[longest]):,} {self.unit}s, which is too few;"
-                " lower data.minimum or data.length"
-            )
+            most = f"{len(said[longest]):,} {self.unit}s"
+            raise DataError(f"{path}: {longest!r} says most, {most}: too few; lower data.minimum or data.length")
         train = {name: said[name][: ends[name]] for name in kept}
         test = {name: said[name][ends[name] :] for name in kept}
         known = tuple(sorted({token for tokens in said.values() for token in tokens}))
         if len(known) > self.vocabulary:
             known = (*most_frequent(train.values(), self.vocabulary - 1), UNKNOWN)
-        loss, metrics = DEFAULTS["tokens"]
-        return Dataset(
-            train=self._samples(train, known),
-            test=self._samples(test, known),
-            shape={"vocabulary": len(known), "classes": len(known), "length": self.length},
-            loss=loss,
-            metrics=metrics,
-            classes=known,
-            files={path.name: sha256},
-            notes=(f"{len(kept):,} of {len(said):,} speakers say at least {self.minimum:,} {self.unit}s",),
-        )
+        samples = self._samples(train, known), self._samples(test, known)
+        targets = Targets("tokens", samples[0].targets, {"classes": len(known)}, known)
+        notes = (f"{len(kept):,} of {len(said):,} speakers say at least {self.minimum:,} {self.unit}s",)
+        shape = {"vocabulary": len(known), "length": self.length}
+        return targets.dataset(*samples, shape, files={path.name: sha256}, notes=notes)
 
     def _samples(self, said: Mapping[str, Sequence[str]], known: Sequence[str]) -> Samples:
         numbers = {token: number for number, token in enumerate(known)}
