@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import cast
 
 import pytest
 
@@ -90,7 +89,7 @@ def small_cifar(server: Server, content: bytes) -> Official:
 
 def get(name: str, root: Path, official: Official) -> Path:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(cast("dict[str, Official]", OFFICIAL), name, official)
+        patch.setitem(OFFICIAL, name, official)
         return fetch(name, str(root))
 
 
@@ -241,7 +240,7 @@ def test_the_official_sets_are_known_by_content_not_by_packing(
 ) -> None:
     files = idx_files()
     official = small_mnist(server)
-    monkeypatch.setitem(cast("dict[str, Official]", OFFICIAL), "mnist", official)
+    monkeypatch.setitem(OFFICIAL, "mnist", official)
     write_idx(tmp_path / "plain", files)
     write_idx(tmp_path / "packed", files, packed=True)
     for form in ("plain", "packed"):
@@ -254,9 +253,9 @@ def test_the_official_sets_are_known_by_content_not_by_packing(
     assert Mnist(root=str(tmp_path / "plain")).load().notes == (note,)
     md5 = {name: f"md5:{hashlib.md5(content).hexdigest()}" for name, content in files.items()}
     for changed, status in (({"content": md5}, "official"), ({"test": 21}, "reduced")):
-        monkeypatch.setitem(cast("dict[str, Official]", OFFICIAL), "mnist", replace(official, **changed))
+        monkeypatch.setitem(OFFICIAL, "mnist", replace(official, **changed))
         assert verify("mnist", str(tmp_path / "packed")).status == status
-    monkeypatch.setitem(cast("dict[str, Official]", OFFICIAL), "mnist", replace(official, train=39))
+    monkeypatch.setitem(OFFICIAL, "mnist", replace(official, train=39))
     with pytest.raises(DataError, match="has more than"):
         verify("mnist", str(tmp_path / "packed"))
 

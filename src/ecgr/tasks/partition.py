@@ -227,7 +227,9 @@ class Groups:
         names, group_of, sizes = np.unique(groups, return_inverse=True, return_counts=True)
         if len(names) < clients:
             advice = "leave partition.clients out for one client a group"
-            raise ConfigError(f"partition.clients: {clients} clients cannot share {len(names)} whole groups; {advice}")
+            raise ConfigError(
+                f"partition.clients: {clients} clients cannot share {len(names)} groups, which stay whole; {advice}"
+            )
         if len(names) == clients:
             owner = np.arange(clients)
         else:

@@ -66,12 +66,12 @@ class Csv:
 
     def load(self) -> Dataset:
         table, files = self._read()
+        split = {*table.index.unique("name")} == {"train", "test"}
         features, categories = self._columns(list(table.columns))
         table, notes = self._without_gaps(table, features)
         targets = column_targets(table[self.target], self.kind, self.above)
         values, numeric = encode(table, features, categories)
         names = table.index.get_level_values("name").to_numpy(dtype=np.str_)
-        split = {*names} == {"train", "test"}
         known = self.client is not None or (self.folder().is_dir() and not split)
         clients = table[self.client].to_numpy(dtype=np.str_) if self.client else names
         test = names == "test" if split else holdout(clients, targets.values, self.test_share, self.split_seed)
