@@ -227,6 +227,13 @@ def test_a_full_disk_is_one_clear_line_and_not_a_killed_process(monkeypatch: pyt
     assert len(store) == 0
 
 
+def test_the_disk_does_without_what_macos_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = steps_like_training(T=70, d=900)
+    before = filled("disk", rows).gram()
+    monkeypatch.delattr(os, "posix_fallocate")
+    assert same_bits(filled("disk", rows).gram(), before)
+
+
 def test_no_temporary_directory_is_one_clear_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def none(**_: object) -> None:
         raise FileNotFoundError(errno.ENOENT, "No usable temporary directory")

@@ -275,7 +275,10 @@ class DiskStore(DenseStore):
         length = rows * self._size * self._dtype.itemsize
         padded = -(-length // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
         with _disk_errors(f"{gigabytes(padded)} more"):
-            os.posix_fallocate(self._file.fileno(), self._end, padded)  # or writing to a full disk would kill us
+            if hasattr(os, "posix_fallocate"):  # or writing to a full disk would kill us
+                os.posix_fallocate(self._file.fileno(), self._end, padded)
+            else:  # macOS
+                self._file.truncate(self._end + padded)
         mapped = mmap.mmap(self._file.fileno(), padded, offset=self._end)
         self._maps.append(mapped)
         self._end += padded
