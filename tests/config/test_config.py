@@ -342,6 +342,11 @@ def test_a_section_that_is_not_a_table_is_a_config_error(section: str, bad: Any)
         load({section: bad}, {f"{section}.name": "x"})
 
 
+def test_more_clients_than_samples_is_known_without_loading_anything() -> None:
+    [line] = problems({"partition": {"clients": 5000}})
+    assert line == "partition.clients: 5000 clients cannot share 1438 training samples"
+
+
 def test_a_long_value_is_shortened_and_stays_on_one_line() -> None:
     [line] = problems({"federation": {"rounds": "x\n" * 5000}})
     assert len(line) < 300

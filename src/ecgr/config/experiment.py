@@ -144,6 +144,9 @@ class Experiment:
         )
         if found := list(_clashes(experiment.correction, experiment.server, experiment.optimizer)):
             raise ConfigError(*found)
+        available, clients = getattr(source, "train_samples", None), experiment.partition.clients
+        if available is not None and clients is not None and clients > available:
+            raise ConfigError(f"partition.clients: {clients} clients cannot share {available} training samples")
         return experiment
 
     @cached_property

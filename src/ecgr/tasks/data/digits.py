@@ -5,7 +5,7 @@ They are scikit-learn's (from the UCI repository, CC BY 4.0), kept beside this f
 
 from importlib.resources import files
 from itertools import product
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,6 +25,7 @@ class Digits:
     """1,797 handwritten digits from scikit-learn, 8x8 resized to 28x28, fixed split (1,438 + 359)."""
 
     table: bool = False  # as 64 numbers a digit, for models of tables: a tenth of the time
+    train_samples: ClassVar[int] = 1438
 
     def load(self) -> Dataset:
         with (files("ecgr.tasks.data") / "digits.npz").open("rb") as file, np.load(file) as arrays:
