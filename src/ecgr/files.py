@@ -28,13 +28,13 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write beside ``path``, flush to the disk, rename over it, flush the directory."""
-    with _said(path, content), whole_file(path, durable=durable) as file:
+    with _said(path, len(content)), whole_file(path, durable=durable) as file:
         file.write(content)
 
 
 def append(path: Path, content: bytes) -> None:
     """Append; what must survive a power loss is to be flushed."""
-    with _said(path, content), path.open("ab") as file:
+    with _said(path, len(content)), path.open("ab") as file:
         file.write(content)
 
 
@@ -42,18 +42,19 @@ def flush(path: Path) -> None:
     """Make a file's content, or the renames and removals in a directory, survive a power loss."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
+        with _said(path, path.stat().st_size):
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
 @contextmanager
-def _said(path: Path, content: bytes) -> Iterator[None]:
+def _said(path: Path, size: int) -> Iterator[None]:
     try:
         yield
     except OSError as error:
         reason = error.strerror or error
-        raise EnvironmentFault(f"cannot write {path} ({len(content):,} bytes): {reason}") from None
+        raise EnvironmentFault(f"cannot write {path} ({size:,} bytes): {reason}") from None
 
 
 def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:

@@ -13,7 +13,7 @@ import ecgr
 from ecgr.errors import ConfigError
 from ecgr.runs.identity import Identify, commit
 from ecgr.runs.manifest import identity_key
-from ecgr.runs.runner import make_run
+from ecgr.runs.runner import run
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 
@@ -114,5 +114,5 @@ def test_a_run_that_was_planned_on_other_data_is_not_made(tmp_path: Path) -> Non
     experiment = ecgr.load(task(), {"federation.batch_size": 8, "partition.min_batches": 0})
     identity = {**Identify()(experiment), "data": {"task": "0"}}
     with pytest.raises(ConfigError, match="data changed since the runs were planned; give the command again"):
-        make_run(experiment, tmp_path / "run", identity=identity)
+        run(experiment, tmp_path / "run", identity=identity)
     assert not (tmp_path / "run").exists()

@@ -194,13 +194,14 @@ class SweepDisplay:
         row.add_row(bar, f"{finished}/{len(self._plans)} runs{states}", left)
         return row
 
-    def begun(self, planned: Planned, attempt: int) -> None:
-        self._states["running"].add(planned.name)
-        if attempt > 1:
-            self._states["restarted"].add(planned.name)
-            self._line(planned, "its worker died; restarted")
-
-    def ended(self, planned: Planned) -> None:
+    def __call__(self, planned: Planned, attempt: int) -> None:
+        """A run was given to a worker, or (0) ended; without a terminal, a line if it ended or is made again."""
+        if attempt:
+            self._states["running"].add(planned.name)
+            if attempt > 1:
+                self._states["restarted"].add(planned.name)
+                self._line(planned, "its worker died; restarted")
+            return
         self._states["running"].discard(planned.name)
         if not planned.finished:
             self._states["failed"].add(planned.name)

@@ -20,6 +20,7 @@ from ecgr.tasks.data import Dataset
 from ecgr.tasks.partition import Partition
 
 Clock = Callable[[], float]
+REPEATS = 5
 
 
 def seconds_per_round(experiment: Experiment, dataset: Dataset, clock: Clock = time.process_time) -> float:
@@ -47,10 +48,7 @@ def calibrate(
     """Seconds a round by `Experiment.key`; data sets are read once; ``watch`` hears of each kind as its turn comes."""
     datasets: dict[object, Dataset] = {}
     measured: dict[str, float] = {}
-    for experiment in experiments:
-        key = experiment.key()
-        if key in measured:
-            continue
+    for key, experiment in {experiment.key(): experiment for experiment in experiments}.items():
         config = experiment.to_dict()
         watch(f"{config['data']['name']}, {config['algorithm']['name']}, {config['regulator']['name']}")
         if experiment.source not in datasets:
@@ -60,20 +58,14 @@ def calibrate(
 
 
 def precision_note(problem: Problem, clock: Clock | None = None) -> str | None:
-    """What a step in ``run.precision`` takes here, compared with one in float32; None where it is float32."""
+    """What a step in ``run.precision`` takes here, compared with one in float32; None where it is float32.
+
+    The shortest of a few steps with a client's first batch each; no more are taken once a second is over.
+    """
     precision = problem.experiment.run.precision
     if precision == "float32":
         return None
-    ratio = precision_ratio(problem, clock or (time.process_time if problem.device == "cpu" else time.perf_counter))
-    slower = "; float32 is faster" if ratio > 1 else ""
-    return f"{precision}: a step takes {ratio:.2f} of float32's time here{slower}"
-
-
-def precision_ratio(problem: Problem, clock: Clock, *, seconds: float = 1.0, repeats: int = 5) -> float:
-    """The time of a client's first batch in ``run.precision``, divided by that in float32: the shortest of a few each.
-
-    No more are taken once ``seconds`` are over.
-    """
+    clock = clock or (time.process_time if problem.device == "cpu" else time.perf_counter)
     batch = max(problem.partition.clients, key=len)[: problem.experiment.federation.batch_size]
     own = replace(problem, partition=Partition((batch,)), test_clients=None)
     plain = replace(own.experiment, run=replace(own.experiment.run, precision="float32"))
@@ -82,9 +74,11 @@ def precision_ratio(problem: Problem, clock: Clock, *, seconds: float = 1.0, rep
     times: list[list[float]] = [[], []]
     began = clock()
     with one_thread():
-        while len(times[0]) < repeats and (not times[0] or clock() - began < seconds):
+        while len(times[0]) < REPEATS and (not times[0] or clock() - began < 1):
             for space, own_times in zip(spaces, times, strict=True):
                 before = clock()
                 job.run(space)
                 own_times.append(clock() - before)
-    return min(times[0]) / min(times[1])
+    ratio = min(times[0]) / min(times[1])
+    slower = "; float32 is faster" if ratio > 1 else ""
+    return f"{precision}: a step takes {ratio:.2f} of float32's time here{slower}"

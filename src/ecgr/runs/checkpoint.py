@@ -5,16 +5,16 @@ with a hash of itself. Two generations are kept. Loading takes the newest that i
 
 What clients remember from round to round lies in files of its own: memory grows with participants, not with the
 population. A state is one file, named by client and round and never changed. A set of states is an index of such files,
-with their hashes; a round makes a new index and leaves the old one valid. A checkpoint flushes the files that are new,
-writes down the index, and only then lets go of files that no checkpoint needs any more.
+with their hashes; a round makes a new index and leaves the old one valid. A checkpoint flushes the files that no
+earlier one names, writes down the index, and then removes every file that no checkpoint names.
 """
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from safetensors.torch import load, save
 from torch import Tensor
@@ -23,7 +23,7 @@ from ecgr.component import State
 from ecgr.errors import EnvironmentFault, IntegrityError
 from ecgr.files import flush, write_atomically
 from ecgr.runs.record import Position, to_json
-from ecgr.simulation.rounds import ClientStates, Snapshot, StatesInMemory
+from ecgr.simulation.rounds import ClientStates, Snapshot
 
 GENERATIONS = 2
 CLIENTS = "clients"
@@ -36,26 +36,15 @@ class Entry(NamedTuple):
     sha256: str
 
 
-@dataclass(slots=True)
-class Pending:
-    """What the next checkpoint has to do: flush files that are new, remove files that were replaced in a round."""
-
-    new: list[Path] = field(default_factory=list)
-    replaced: list[tuple[int, Path]] = field(default_factory=list)
-
-
 class StatesOnDisk(ClientStates):
     """The states of all clients that have taken part, each read from its file when it is asked for."""
 
-    def __init__(
-        self, directory: Path, entries: Mapping[int, Entry] | None = None, pending: Pending | None = None
-    ) -> None:
+    def __init__(self, directory: Path, entries: Mapping[int, Entry] | None = None) -> None:
         self.directory = directory
         self.entries = dict(entries or {})
-        self._pending = pending or Pending()
 
     def __getitem__(self, client: int) -> State:
-        return load(self._read(client))
+        return load(self.read(client, self.entries[client]))
 
     def __iter__(self) -> Iterator[int]:
         return iter(self.entries)
@@ -67,79 +56,27 @@ class StatesOnDisk(ClientStates):
         return client in self.entries
 
     def updated(self, rounds: int, states: Mapping[int, State]) -> "StatesOnDisk":
-        """The index after round ``rounds``, in which these clients' states are new."""
+        """The index after round ``rounds``; its new files are flushed with the checkpoint that names them."""
         if not states:
             return self
         entries = dict(self.entries)
         for client, state in states.items():
             content = save({name: tensor.contiguous() for name, tensor in state.items()})
-            path = self._path(client, rounds)
-            self._write(path, content)
-            self._pending.new.append(path)
-            if client in entries:
-                self._pending.replaced.append((rounds, self._path(client, entries[client].round)))
             entries[client] = Entry(rounds, sha256(content).hexdigest())
-        return StatesOnDisk(self.directory, entries, self._pending)
+            path = self.path(client, entries[client])
+            try:
+                self.directory.mkdir(parents=True, exist_ok=True)
+            except OSError as error:
+                raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
+            write_atomically(path, content, durable=False)
+        return StatesOnDisk(self.directory, entries)
 
-    def flush(self) -> None:
-        """Make sure that every file of the index survives a power loss."""
-        for path in self._pending.new:
-            flush(path)
-        if self._pending.new:
-            flush(self.directory)
-        self._pending.new.clear()
+    def path(self, client: int, entry: Entry) -> Path:
+        return self.directory / f"client-{client:07d}.round-{entry.round:07d}.safetensors"
 
-    def forget(self, oldest: int) -> None:
-        """Remove what was replaced up to round ``oldest``, the earliest that anybody can still go back to."""
-        for _, path in (entry for entry in self._pending.replaced if entry[0] <= oldest):
-            path.unlink(missing_ok=True)
-        self._pending.replaced[:] = [entry for entry in self._pending.replaced if entry[0] > oldest]
-
-    def damaged(self, known: set[tuple[int, Entry]]) -> str | None:
-        """The first file that is missing or altered, or None; ``known`` collects those that are whole, by client."""
-        for client, entry in self.entries.items():
-            if (client, entry) not in known:
-                try:
-                    self._read(client)
-                except IntegrityError as error:
-                    return str(error)
-                known.add((client, entry))
-        return None
-
-    def sweep(self, others: Iterable["StatesOnDisk"]) -> None:
-        """Remove files that neither this index nor the older ``others`` name: left by a process that was killed."""
-        if not self.directory.is_dir():
-            return
-        needed = {self._path(client, entry.round) for client, entry in self.entries.items()}
-        for older in others:
-            for client, entry in older.entries.items():
-                path = self._path(client, entry.round)
-                if path not in needed:
-                    self._pending.replaced.append((self.entries[client].round, path))
-        needed |= {path for _, path in self._pending.replaced}
-        for path in self.directory.iterdir():
-            if path not in needed:
-                path.unlink(missing_ok=True)
-
-    def _path(self, client: int, rounds: int) -> Path:
-        return self.directory / f"client-{client:07d}.round-{rounds:07d}.safetensors"
-
-    def _read(self, client: int) -> bytes:
-        path, digest = self._path(client, self.entries[client].round), self.entries[client].sha256
-        try:
-            content = path.read_bytes()
-        except OSError as error:
-            raise IntegrityError(f"{path}: {error.strerror}") from None
-        if sha256(content).hexdigest() != digest:
-            raise IntegrityError(f"{path}: was altered or cut short")
-        return content
-
-    def _write(self, path: Path, content: bytes) -> None:
-        try:
-            self.directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
-        write_atomically(path, content, durable=False)  # flushed with the others, when a checkpoint names them
+    def read(self, client: int, entry: Entry) -> bytes:
+        """What a file holds; `IntegrityError` if it is missing or altered."""
+        return _whole(self.path(client, entry), entry.sha256)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -152,69 +89,98 @@ class Restored:
 
 
 def save_checkpoint(directory: Path, snapshot: Snapshot, position: Position) -> None:
-    """Write one generation and remove those beyond the last two."""
+    """Write one generation, then remove those beyond the last two and the states that none names any more."""
     directory.mkdir(exist_ok=True)
-    states = snapshot.clients if isinstance(snapshot.clients, StatesOnDisk) else None
-    if states is not None:
-        states.flush()
+    states = snapshot.clients
+    if not isinstance(states, StatesOnDisk):
+        states = StatesOnDisk(directory / CLIENTS).updated(snapshot.rounds, states)
+    others = {rounds: _named(directory, rounds) for rounds in _generations(directory) if rounds != snapshot.rounds}
+    earlier = {item for rounds, named in others.items() if rounds < snapshot.rounds for item in named}
+    if new := states.entries.items() - earlier:
+        for client, entry in new:
+            flush(states.path(client, entry))
+        flush(states.directory)
     content = save(_to_tensors(snapshot))
     tensor_path, manifest_path = _paths(directory, snapshot.rounds)
     write_atomically(tensor_path, content)
     digest = sha256(content).hexdigest()
-    entries = None if states is None else states.entries
-    manifest = to_json({"rounds": snapshot.rounds, "sha256": digest, "record": position._asdict(), "clients": entries})
+    facts = {"rounds": snapshot.rounds, "sha256": digest, "record": position._asdict(), "clients": states.entries}
+    manifest = to_json(facts)
     write_atomically(manifest_path, sha256(manifest).hexdigest().encode() + b"\n" + manifest)
     for rounds in _generations(directory)[:-GENERATIONS]:
+        others.pop(rounds, None)
         for path in reversed(_paths(directory, rounds)):
             path.unlink(missing_ok=True)
     for path in directory.glob("*.tmp"):
         path.unlink(missing_ok=True)
     flush(directory)
-    if states is not None:
-        states.forget(min(_generations(directory)))
+    if states.directory.is_dir():
+        needed = {states.path(*item) for named in (states.entries.items(), *others.values()) for item in named}
+        for path in states.directory.iterdir():
+            if path not in needed:
+                path.unlink(missing_ok=True)
 
 
 def load_checkpoint(directory: Path) -> Restored | None:
     """The newest whole generation; None if there never was one; `IntegrityError` if all are damaged."""
     damaged: list[str] = []
-    whole: list[tuple[Snapshot, Position]] = []
-    known: set[tuple[int, Entry]] = set()
+    newest: tuple[Snapshot, Position] | None = None
+    checked: set[tuple[int, Entry]] = set()
     for rounds in _generations(directory):
         try:
-            whole.append(_load(directory, rounds, known))
+            newest = _load(directory, rounds, checked)
         except IntegrityError as error:
             damaged.append(str(error))
-    if whole:
-        on_disk = [s.clients for s, _ in whole if isinstance(s.clients, StatesOnDisk)]
-        if on_disk:
-            on_disk[-1].sweep(on_disk[:-1])
-        return Restored(*whole[-1], tuple(damaged))
+    if newest is not None:
+        return Restored(*newest, tuple(damaged))
     if damaged:
         raise IntegrityError(f"no checkpoint is whole: {'; '.join(damaged)}; start the run anew in another directory")
     return None
 
 
-def _load(directory: Path, rounds: int, known: set[tuple[int, Entry]]) -> tuple[Snapshot, Position]:
-    tensor_path, manifest_path = _paths(directory, rounds)
-    try:
-        digest, _, body = manifest_path.read_bytes().partition(b"\n")
-        content = tensor_path.read_bytes()
-    except OSError as error:
-        raise IntegrityError(f"{manifest_path.name}: {error.strerror}") from None
+def _load(directory: Path, rounds: int, checked: set[tuple[int, Entry]]) -> tuple[Snapshot, Position]:
+    """One generation; the files of clients are read unless they were ``checked`` for another."""
+    manifest = _manifest(directory, rounds)
+    tensors = load(_whole(_paths(directory, rounds)[0], manifest["sha256"]))
+    states = StatesOnDisk(directory / CLIENTS, _entries(manifest))
+    for client, entry in sorted(states.entries.items() - checked):
+        states.read(client, entry)
+        checked.add((client, entry))
+    return _from_tensors(tensors, rounds, states), Position(**manifest["record"])
+
+
+def _manifest(directory: Path, rounds: int) -> Any:
+    path = _paths(directory, rounds)[1]
+    digest, _, body = _read(path).partition(b"\n")
     if sha256(body).hexdigest().encode() != digest:
-        raise IntegrityError(f"{manifest_path}: was altered or cut short")
-    manifest = json.loads(body)
-    if sha256(content).hexdigest() != manifest["sha256"]:
-        raise IntegrityError(f"{tensor_path}: was altered or cut short")
-    snapshot = _from_tensors(load(content), manifest["rounds"])
-    if manifest.get("clients") is not None:
-        entries = {int(client): Entry(*entry) for client, entry in manifest["clients"].items()}
-        states = StatesOnDisk(directory / CLIENTS, entries)
-        damage = states.damaged(known)
-        if damage is not None:
-            raise IntegrityError(damage)
-        snapshot = replace(snapshot, clients=states)
-    return snapshot, Position(**manifest["record"])
+        raise IntegrityError(f"{path}: was altered or cut short")
+    return json.loads(body)
+
+
+def _entries(manifest: Any) -> dict[int, Entry]:
+    return {int(client): Entry(*entry) for client, entry in manifest["clients"].items()}
+
+
+def _named(directory: Path, rounds: int) -> Set[tuple[int, Entry]]:
+    """The states that a generation names; none if it is damaged."""
+    try:
+        return _entries(_manifest(directory, rounds)).items()
+    except IntegrityError:
+        return set()
+
+
+def _whole(path: Path, digest: str) -> bytes:
+    content = _read(path)
+    if sha256(content).hexdigest() != digest:
+        raise IntegrityError(f"{path}: was altered or cut short")
+    return content
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise IntegrityError(f"{path}: {error.strerror}") from None
 
 
 def _paths(directory: Path, rounds: int) -> tuple[Path, Path]:
@@ -234,22 +200,13 @@ def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
         "server": snapshot.server,
         "average": snapshot.average,
     }
-    if isinstance(snapshot.clients, StatesInMemory):
-        parts |= {f"client.{client}": state for client, state in snapshot.clients.items()}
     return {f"{part}/{name}": tensor.contiguous() for part, state in parts.items() for name, tensor in state.items()}
 
 
-def _from_tensors(tensors: Mapping[str, Tensor], rounds: int) -> Snapshot:
-    parts: dict[str, dict[str, Tensor]] = {}
+def _from_tensors(tensors: Mapping[str, Tensor], rounds: int, states: StatesOnDisk) -> Snapshot:
+    parts: dict[str, dict[str, Tensor]] = {"buffers": {}, "server": {}, "average": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
         parts.setdefault(part, {})[name] = tensor
-    clients = {int(part.removeprefix("client.")): s for part, s in parts.items() if part.startswith("client.")}
-    return Snapshot(
-        rounds=rounds,
-        params=parts["params"][""],
-        buffers=parts.get("buffers", {}),
-        server=parts.get("server", {}),
-        clients=StatesInMemory(dict(sorted(clients.items()))),
-        average=parts.get("average", {}),
-    )
+    params = parts.pop("params")[""]
+    return Snapshot(rounds=rounds, params=params, clients=states, **parts)

@@ -60,19 +60,10 @@ class RunRecord:
 
     @cached_property
     def manifest(self) -> dict[str, Any]:
-        """The content of run.json."""
-        path = self.directory / "run.json"
-        try:
-            content = json.loads(path.read_bytes())
-        except (OSError, ValueError) as error:
-            raise DataError(f"{path}: not readable as JSON: {error}") from None
-        if not isinstance(content, dict):
-            raise DataError(f"{path}: must hold a JSON object")
-        return content
+        return _object(self.directory / "run.json")
 
     @property
     def config(self) -> dict[str, dict[str, Any]]:
-        """The run's whole config."""
         config: dict[str, dict[str, Any]] = self.manifest["config"]
         if self.limit is None:
             return config
@@ -85,7 +76,6 @@ class RunRecord:
 
     @property
     def seed(self) -> int:
-        """The run's seed."""
         return int(self.config["run"]["seed"])
 
     @property
@@ -94,18 +84,8 @@ class RunRecord:
         path = self.directory / "rounds.jsonl"
         if not path.exists():
             return []
-        rows = []
-        for number, line in enumerate(path.read_bytes().splitlines(keepends=True)[: self.limit], start=1):
-            if not line.endswith(b"\n"):
-                break
-            try:
-                row = json.loads(line)
-            except ValueError as error:
-                raise DataError(f"{path}, line {number}: not readable as JSON: {error}") from None
-            if not isinstance(row, dict):
-                raise DataError(f"{path}, line {number}: must hold a JSON object")
-            rows.append(row)
-        return rows
+        lines = path.read_bytes().split(b"\n")[:-1]
+        return [_object(path, line, f", line {number}") for number, line in enumerate(lines[: self.limit], start=1)]
 
     @property
     def finished(self) -> bool:
@@ -122,10 +102,7 @@ class RunRecord:
         path = self.directory / DIVERGED
         if self.finished or not path.is_file():
             return None
-        try:
-            return str(json.loads(path.read_bytes())["reason"])
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise DataError(f"{path}: not readable as JSON: {error}") from None
+        return str(_object(path).get("reason"))
 
     def kept(self) -> list[Kept]:
         """Which steps were kept, by round and client; empty for runs without regulation."""
@@ -158,11 +135,9 @@ class RunWriter:
 
     @property
     def position(self) -> Position:
-        """Where the record stands."""
         return Position(self._bytes, self._hash.hexdigest())
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
-        """Start a record: run.json."""
         write_atomically(self.directory / "run.json", to_json({"format": FORMAT, **manifest}, indent=2))
 
     def rewind(self, position: Position, rounds: int) -> None:
@@ -208,6 +183,17 @@ def to_json(value: Any, indent: int | None = None) -> bytes:
     b'{"loss": null}'
     """
     return json.dumps(_finite(value), indent=indent, allow_nan=False).encode()
+
+
+def _object(path: Path, content: bytes | None = None, where: str = "") -> dict[str, Any]:
+    """What a file, or a line of it, holds."""
+    try:
+        found = json.loads(path.read_bytes() if content is None else content)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}{where}: not readable as JSON: {error}") from None
+    if not isinstance(found, dict):
+        raise DataError(f"{path}{where}: must hold a JSON object")
+    return found
 
 
 def _finite(value: Any) -> Any:

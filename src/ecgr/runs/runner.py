@@ -3,7 +3,7 @@
 import os
 import time
 from collections.abc import Callable, Generator, Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -48,6 +48,7 @@ def run(
     engine: "str | Cluster | None" = None,
     device: str = "cpu",
     resume: bool = False,
+    identity: Identity | None = None,
     apart: float = 0.0,
     watch: Watch | None = None,
     warn: Callable[[str], None] | None = None,
@@ -66,6 +67,7 @@ def run(
             `ecgr.simulation.engines.ray.Cluster`; by default serial for one worker.
         device: where to compute.
         resume: go on with the interrupted run in ``out``, or start it; a finished one is returned as it is.
+        identity: of the experiment, if it is known from a plan.
         apart: seconds between checkpoints at least; what a crash may cost.
         watch: called with each round's line.
         warn: called with each thing a person should know, such as a damaged checkpoint that was passed over.
@@ -74,33 +76,6 @@ def run(
     if changes or not isinstance(experiment, Experiment):
         experiment = load(experiment, changes)
     directory = Path(out) if out is not None else Path("runs") / (experiment.run.name or "run")
-    return make_run(
-        experiment,
-        directory,
-        workers=workers,
-        engine=engine,
-        device=device,
-        resume=resume,
-        apart=apart,
-        watch=watch,
-        warn=warn,
-    )
-
-
-def make_run(
-    experiment: Experiment,
-    directory: Path,
-    *,
-    identity: Identity | None = None,
-    workers: int | str = 1,
-    engine: "str | Cluster | None" = None,
-    device: str = "cpu",
-    resume: bool = False,
-    apart: float = 0.0,
-    watch: Watch | None = None,
-    warn: Callable[[str], None] | None = None,
-) -> RunRecord:
-    """As `run`, for an experiment whose ``identity`` may be known from its plan."""
     count = worker_count(workers)
     if (directory / ".lock").exists():  # a run that is under way is said to be in use, before anything slow
         acquire(directory).release()
@@ -111,47 +86,43 @@ def make_run(
     from ecgr.simulation.client import check_store  # loads torch
     from ecgr.simulation.engines import engine_kind, ready_engine  # loads torch
     from ecgr.simulation.prepare import prepare  # loads torch
+    from ecgr.simulation.rounds import simulate  # loads torch
 
     kind = engine_kind(engine, count)
-    data, say = dataset.provenance, warn or _ignore
+    data = dataset.provenance
     known = Identify()(experiment, data.files) if identity is None else _same_data(identity, data)
     problem = prepare(experiment, dataset, device)
     natural = natural_note(experiment, dataset)
     del dataset  # where workers share the images, this process keeps no copy of its own
     check_store(problem, count)
-    for note in (*(f"data is {note}" for note in data.notes), *([natural] if natural else []), *problem.notes):
-        say(f"note: {note}")
-    if hasattr(problem.loss, "for_client") and (flat := flatness_note(problem.loss, problem.class_counts)):
-        say(f"note: {flat}")
-    if warn is not None and (measured := precision_note(problem)):
-        warn(f"note: {measured}")
-
+    if warn is not None:
+        flat = flatness_note(problem.loss, problem.class_counts) if hasattr(problem.loss, "for_client") else None
+        about_data = (f"data is {note}" for note in data.notes)
+        for note in filter(None, (*about_data, natural, *problem.notes, flat, precision_note(problem))):
+            warn(f"note: {note}")
     open_engine = ready_engine(problem, asked_workers(workers, kind.remote), kind)
-
-    every = experiment.run.checkpoint_every
-    play_into = partial(
-        play,
-        problem,
-        data,
-        directory,
-        identity=known,
-        resume=resume,
-        every=every,
-        apart=apart,
-        watch=watch,
-        warn=warn,
-    )
-    from ecgr.simulation.rounds import simulate  # loads torch
 
     def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
         with open_engine() as chosen:  # there may be nothing left to play
             yield from simulate(problem, chosen, snapshot)
 
+    play_rounds: Rounds = play_on
     try:
-        if resume and RunRecord.is_run(directory):
-            return play_into(play_on)
-        with open_engine() as chosen:  # one that cannot be opened leaves no run behind
-            return play_into(partial(simulate, problem, chosen))
+        with ExitStack() as stack:
+            if not (resume and RunRecord.is_run(directory)):  # an engine that cannot be opened leaves no run behind
+                play_rounds = partial(simulate, problem, stack.enter_context(open_engine()))
+            return play(
+                problem,
+                data,
+                directory,
+                play_rounds,
+                resume=resume,
+                every=experiment.run.checkpoint_every,
+                apart=apart,
+                identity=known,
+                watch=watch,
+                warn=warn,
+            )
     except Diverged as error:
         if RunRecord(directory).diverged is None:
             write_atomically(directory / DIVERGED, to_json({"reason": "; ".join(str(error).splitlines())}))
@@ -164,10 +135,10 @@ def play(
     directory: Path,
     rounds: "Rounds",
     *,
-    identity: Identity | None = None,
     resume: bool,
     every: int,
     apart: float = 0.0,
+    identity: Identity | None = None,
     watch: Watch | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> RunRecord:

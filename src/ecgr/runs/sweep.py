@@ -5,14 +5,14 @@ exactly what is left.
 """
 
 import re
-from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, closing, nullcontext, suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
 from pathlib import Path
 from shutil import rmtree
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from ecgr.config.experiment import Experiment, read
 from ecgr.config.partition import chosen_share, partition_of
@@ -23,12 +23,12 @@ from ecgr.runs.identity import Identify
 from ecgr.runs.manifest import Identity, identity_key, made_anew
 from ecgr.runs.place import checkpoint_of, refuse_unusable
 from ecgr.runs.record import RunRecord
-from ecgr.runs.runner import asked_workers, make_run, worker_count
+from ecgr.runs.runner import Watch, asked_workers, run, worker_count
 from ecgr.tables import shown
 from ecgr.tasks.task import Task, TaskIdentity
 
 if TYPE_CHECKING:
-    from ecgr.runs.runner import Watch
+    from ecgr.simulation.engines import EngineKind
     from ecgr.simulation.engines.ray import Cluster
 
 CHECKPOINTS_APART = 5.0
@@ -47,7 +47,6 @@ class Planned:
 
     @property
     def name(self) -> str:
-        """The run's directory name."""
         return self.directory.name
 
     @property
@@ -77,20 +76,11 @@ class Planned:
         return min(asked, path.read_bytes().count(b"\n")) if path.exists() else 0
 
 
-class Listener(Protocol):
-    """Hears what becomes of the runs."""
-
-    def begun(self, planned: Planned, attempt: int) -> None:
-        """A run was handed to a worker, for the first time or again."""
-        ...
-
-    def ended(self, planned: Planned) -> None:
-        """A run is finished or has failed."""
-        ...
-
+Listener = Callable[[Planned, int], None]
+"""Called when a run is handed to a worker, with the number of the attempt, and with 0 when it finished or failed."""
 
 Progress = Callable[[Sequence[Planned]], AbstractContextManager[Listener]]
-"""Shows what runs: given the plans, a context around them with somebody who listens."""
+"""Shows what runs: given the plans, a context around them with a listener."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,11 +91,6 @@ class Failure:
     reason: str
     exit_code: int
     final: bool = False
-
-    @property
-    def hopeless(self) -> bool:
-        """Whether it would fail again: what it was given is wrong, not the machine or its luck."""
-        return self.exit_code in (ConfigError.exit_code, DataError.exit_code)
 
 
 Tasks = Mapping[TaskIdentity, Task]
@@ -126,21 +111,14 @@ class RunJob:
         left = self.planned.experiment.federation.rounds - self.planned.rounds_done
         return left + (FIRST if self.needed else 0)
 
-    def run(self, workspace: Tasks, watch: "Watch | None" = None, apart: float = CHECKPOINTS_APART) -> Failure | None:
+    def run(self, workspace: Tasks, watch: Watch | None = None, apart: float = CHECKPOINTS_APART) -> Failure | None:
         """Run or resume it; a known error is an answer, not an exception."""
         experiment = self.planned.experiment
         if isinstance(experiment.source, TaskIdentity):
             experiment = replace(experiment, source=workspace[experiment.source])
         try:
-            make_run(
-                experiment,
-                self.planned.directory,
-                identity=self.planned.identity,
-                device=self.device,
-                resume=True,
-                apart=apart,
-                watch=watch,
-            )
+            identity, directory = self.planned.identity, self.planned.directory
+            run(experiment, directory, identity=identity, device=self.device, resume=True, apart=apart, watch=watch)
         except EcgrError as error:
             reason = "; ".join(str(error).splitlines())
             return Failure(self.planned.name, reason, error.exit_code, isinstance(error, Diverged))
@@ -182,84 +160,74 @@ def run_all(
     Runs whose names are ``needed`` are made first; when one of them diverges, the others are not begun.
     ``warn`` hears why runs are made though there are some of the same settings.
     """
-    if warn is not None:
-        for line in made_anew({planned.directory: planned.identity for planned in plans}):
-            warn(f"note: {line}")
-        if lost := [planned for planned in plans if planned.rounds_done and not planned.goes_on]:
-            what = f"{len(lost)} {'run has' if len(lost) == 1 else 'runs have'}"
-            warn(f"note: {what} too few rounds and no checkpoint to go on from: made anew")
-        for line in _model_notes(plans):
-            warn(f"note: {line}")
-    with progress(plans) if progress else nullcontext() as listener:
-        found = execute(plans, workers=workers, engine=engine, device=device, listener=listener, needed=needed)
-    failures = [failure for failure in found if failure.exit_code not in tolerated]
-    if failures:
-        if len(failures) == len(plans) and failures[0].hopeless and len(_by_reason(failures)) == 1:
-            raise with_code(failures[0].exit_code, failures[0].reason)
-        lines = [f"{_some(names)} failed: {reason}" for reason, names in _by_reason(failures).items()]
-        again = [failure for failure in failures if not failure.final]
-        tried = f"the same command tries {'them' if again == failures else 'the others'} again" if again else ""
-        final = "" if again == failures else "those that diverged would again"
-        lines.append("; ".join(filter(None, [f"{len(failures)} of {len(plans)} runs failed", final, tried])))
-        raise with_code(failures[0].exit_code, *lines)
-
-
-def execute(
-    plans: Sequence[Planned],
-    *,
-    workers: int | str = 1,
-    engine: "str | Cluster | None" = None,
-    device: str = "cpu",
-    listener: Listener | None = None,
-    needed: Container[str] = (),
-) -> list[Failure]:
-    """Do what is left of ``plans`` over ``workers`` processes; the failures, those of earlier commands first."""
     count = worker_count(workers)
-    failures = [
-        Failure(planned.name, reason, Diverged.exit_code, final=True)
-        for planned in plans
-        if (reason := planned.diverged) is not None
-    ]
-    if any(failure.name in needed for failure in failures):
-        return failures
-    left = [planned for planned in plans if not planned.finished and planned.diverged is None]
+    if warn is not None:
+        for line in _notes(plans):
+            warn(f"note: {line}")
+    ended = {planned.name: reason for planned in plans if (reason := planned.diverged) is not None}
+    failures = [Failure(name, reason, Diverged.exit_code, final=True) for name, reason in ended.items()]
+    left = [planned for planned in plans if not planned.finished and planned.name not in ended]
     left.sort(key=lambda planned: planned.name not in needed)
-    for around in dict.fromkeys(planned.directory.parents[1] for planned in left):
-        refuse_unusable(around)
-        _refuse_run(around)
-    if not left:
-        return failures
-    check_ready(left, engine=engine, device=device)
+    with progress(plans) if progress else nullcontext() as listener:
+        if left and not any(name in needed for name in ended):
+            for around in dict.fromkeys(planned.directory.parents[1] for planned in left):
+                refuse_unusable(around)
+                if RunRecord.is_run(around):
+                    raise ConfigError(f"out: {around} holds a single run; give another directory")
+            check_ready(left, engine=engine, device=device)
+            from ecgr.simulation.engines import engine_kind  # loads torch
+
+            kind = engine_kind(engine or "pool", count)
+            asked = asked_workers(workers, kind.remote)
+            jobs = [RunJob(_without_task(planned), device, planned.name in needed) for planned in left]
+            with closing(_answers(left, jobs, kind, asked, listener or (lambda planned, attempt: None))) as answers:
+                for failure in filter(None, answers):
+                    failures.append(failure)
+                    if failure.final and failure.name in needed:
+                        break
+    failures = [failure for failure in failures if failure.exit_code not in tolerated]
+    if failures:
+        raise _error(failures, len(plans))
+
+
+def _answers(
+    plans: Sequence[Planned], own: Sequence[RunJob], kind: "EngineKind", workers: int | None, listener: Listener
+) -> Generator[Failure | None, None, None]:
+    """Why each run failed, or None, in the order of the plans."""
     from ecgr.runs.remote import seen_by_others  # loads torch
-    from ecgr.simulation.engines import engine_kind  # loads torch
     from ecgr.simulation.engines.pool import Lost  # loads torch
     from ecgr.simulation.pickling import pack_for_workers, unpack  # loads torch
 
-    sources = [planned.experiment.source for planned in left]
+    sources = [planned.experiment.source for planned in plans]
     tasks: Tasks = {source.identity: source for source in sources if isinstance(source, Task)}
-    kind = engine_kind(engine or "pool", count)
-    own = [RunJob(_without_task(planned), device, planned.name in needed) for planned in left]
     open_tasks = partial(unpack, pack_for_workers("task", tasks)) if kind.processes else lambda: tasks
-    asked = asked_workers(workers, kind.remote)
-
-    def begun(index: int, attempt: int) -> None:
-        if listener is not None:
-            listener.begun(left[index], attempt)
-
     with (
         seen_by_others(own) if kind.remote else nullcontext(own) as jobs,
-        kind.open(open_tasks, None if asked is None else min(asked, len(left))) as chosen,
-        closing(chosen.map(jobs, begun)) as answers,
+        kind.open(open_tasks, None if workers is None else min(workers, len(plans))) as engine,
+        closing(engine.map(jobs, lambda index, attempt: listener(plans[index], attempt))) as answers,
     ):
-        for planned, answer in zip(left, answers, strict=True):
-            failure = Failure(planned.name, answer.reason, exit_code=5) if isinstance(answer, Lost) else answer
-            if listener is not None:
-                listener.ended(planned)
-            if failure is not None:
-                failures.append(failure)
-                if failure.final and planned.name in needed:
-                    break
-    return failures
+        for planned, answer in zip(plans, answers, strict=True):
+            listener(planned, 0)
+            yield Failure(planned.name, answer.reason, exit_code=5) if isinstance(answer, Lost) else answer
+
+
+def _error(failures: Sequence[Failure], total: int) -> EcgrError:
+    """One error with a line for each reason; alone, where all failed for one that lies in what they were given."""
+    reasons: dict[str, list[str]] = {}
+    for failure in failures:
+        reasons.setdefault(failure.reason, []).append(failure.name)
+    code = failures[0].exit_code
+    if len(failures) == total and len(reasons) == 1 and code in (ConfigError.exit_code, DataError.exit_code):
+        return with_code(code, *reasons)
+    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in reasons.items()}
+    lines = [f"{names[0]}{more[reason]} failed: {reason}" for reason, names in reasons.items()]
+    last = [f"{len(failures)} of {total} runs failed"]
+    final = [failure for failure in failures if failure.final]
+    if final:
+        last.append("those that diverged would again")
+    if len(final) < len(failures):
+        last.append(f"the same command tries {'the others' if final else 'them'} again")
+    return with_code(code, *lines, "; ".join(last))
 
 
 def check_ready(
@@ -284,17 +252,18 @@ def check_ready(
         partition_of(left[0], chosen_share(left[0], left[0].source.load()))
 
 
-def _model_notes(plans: Sequence[Planned]) -> tuple[str, ...]:
-    """What to say of a user's model before its runs, which are made where nobody listens; errors are left to them."""
+def _notes(plans: Sequence[Planned]) -> Iterator[str]:
+    """Why runs are made though there are some, and notes on a user's model: workers have nobody to tell."""
+    yield from made_anew({planned.directory: planned.identity for planned in plans})
+    if lost := [planned for planned in plans if planned.rounds_done and not planned.goes_on]:
+        what = f"{len(lost)} {'run has' if len(lost) == 1 else 'runs have'}"
+        yield f"{what} too few rounds and no checkpoint to go on from: made anew"
     left = (each.experiment for each in plans if not each.finished and isinstance(each.experiment.model, UserModel))
-    experiment = next(left, None)
-    if experiment is None:
-        return ()
-    from ecgr.simulation.prepare import prepare  # loads torch
+    if (experiment := next(left, None)) is not None:
+        from ecgr.simulation.prepare import prepare  # loads torch
 
-    with suppress(EcgrError):
-        return prepare(experiment, experiment.source.load()).notes
-    return ()
+        with suppress(EcgrError):  # said by the run
+            yield from prepare(experiment, experiment.source.load()).notes
 
 
 def _without_task(planned: Planned) -> Planned:
@@ -310,24 +279,6 @@ def drop_checkpoints(plans: Iterable[Planned]) -> None:
     for planned in plans:
         if planned.finished or planned.diverged is not None:
             rmtree(checkpoint_of(planned.directory), ignore_errors=True)
-
-
-def _by_reason(failures: Sequence[Failure]) -> dict[str, list[str]]:
-    """The names of runs that failed alike, together."""
-    found: dict[str, list[str]] = {}
-    for failure in failures:
-        found.setdefault(failure.reason, []).append(failure.name)
-    return found
-
-
-def _some(names: Sequence[str]) -> str:
-    return names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} more"
-
-
-def _refuse_run(directory: Path) -> None:
-    """A directory that holds a run of its own cannot also hold a sweep or a comparison."""
-    if RunRecord.is_run(directory):
-        raise ConfigError(f"out: {directory} holds a single run; give another directory")
 
 
 def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Iterator[Experiment]:
@@ -356,38 +307,34 @@ def _part(
     common: Mapping[str, Any], part: Mapping[str, Any], where: str, overrides: Mapping[str, Any]
 ) -> Iterator[Experiment]:
     """One part of a sweep file on what it shares with the others."""
-    axes = {**_axes(common.get("grid", {}), where), **_axes(part.get("grid", {}), where)}
-    if not axes:
-        raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
     base = part.get("base", common.get("base"))
     if base is not None and not isinstance(base, str):
         raise ConfigError(f"base: expected a preset's name or a file, got {shown(base)}")
     raw = {} if base is None else read(base)
+    axes: dict[str, list[Any]] = {}
     for sections in (common, part):
-        own = {section: values for section, values in sections.items() if section not in {"base", "grid"}}
-        unfit = next((section for section, values in own.items() if not isinstance(values, Mapping)), None)
-        if unfit is not None:
-            raise ConfigError(
-                f"{where}: {unfit}: expected a section with keys, as in [{unfit}], got {shown(own[unfit])}"
-            )
-        raw = override(
-            raw, {f"{section}.{key}": value for section, values in own.items() for key, value in values.items()}
-        )
+        own = {section: values for section, values in sections.items() if section != "base"}
+        for section, values in own.items():
+            if not isinstance(values, Mapping):
+                raise ConfigError(
+                    f"{where}: {section}: expected a section with keys, as in [{section}], got {shown(values)}"
+                )
+        axes |= _axes(own.pop("grid", {}))
+        raw = override(raw, {f"{section}.{key}": value for section in own for key, value in own[section].items()})
+    if not axes:
+        raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
     if twice := [key for key in overrides if key in axes]:
         raise ConfigError(f"{twice[0]}: is in [grid]; change it there")
     for values in product(*axes.values()):
         yield Experiment.from_dict(override(raw, {**overrides, **dict(zip(axes, values, strict=True))}))
 
 
-def _axes(raw: Any, where: str) -> dict[str, list[Any]]:
+def _axes(raw: Mapping[str, Any]) -> dict[str, list[Any]]:
     """The grid's dotted keys and their lists, written flat or nested."""
-    if not isinstance(raw, Mapping):
-        raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
     axes: dict[str, list[Any]] = {}
     for key, value in raw.items():
-        entries = {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
-        for name, values in entries.items():
-            if not isinstance(values, list) or not values:
-                raise ConfigError(f"grid.{name}: expected a list of values, got {shown(values)}")
-            axes[name] = values
+        axes |= {f"{key}.{k}": v for k, v in value.items()} if isinstance(value, Mapping) else {key: value}
+    for name, values in axes.items():
+        if not isinstance(values, list) or not values:
+            raise ConfigError(f"grid.{name}: expected a list of values, got {shown(values)}")
     return axes
