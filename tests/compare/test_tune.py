@@ -13,7 +13,6 @@ from ecgr.compare.plan import plan_comparison
 from ecgr.compare.space import space_of
 from ecgr.errors import ConfigError
 from ecgr.runs.record import RunRecord
-from ecgr.runs.runner import make_run
 from support.commands import rows_without_times
 
 FEW = {"federation.batch_size": 8, "optimizer.lr": 0.05}
@@ -69,7 +68,7 @@ def test_the_runs_of_the_second_stage_are_those_of_the_first_gone_on(tuned: Path
     config = {key: value for key, value in record.config.items() if key not in ("data", "model", "partition", "loss")}
     changes = {f"{section}.{key}": value for section, own in config.items() for key, value in own.items()}
     changes |= {"data.validation": 0.2, "run.name": "tiny"}
-    make_run(ecgr.load(task(), changes), tmp_path / "whole")
+    ecgr.run(ecgr.load(task(), changes), tmp_path / "whole")
     assert rows_without_times(record.directory) == rows_without_times(tmp_path / "whole")
     assert (record.directory / "model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
