@@ -158,6 +158,19 @@ def test_missing_values_by_the_rule(write: Callable[..., str]) -> None:
         Csv(root=root, **settings).load()
 
 
+def test_a_category_that_is_missing_everywhere_gives_no_feature(write: Callable[..., str]) -> None:
+    root = write("x,c,y\n" + "".join(f"{i},?,{i % 2}\n" for i in range(20)))
+    dataset = Csv(root=root, target="y", categorical=("c",), missing="mean", missing_values=("?",)).load()
+    assert dataset.shape["features"] == 1
+
+
+def test_a_split_stays_one_where_all_test_rows_are_left_out(write: Callable[..., str]) -> None:
+    write("x,y\n" + "1,0\n3,1\n" * 10, "train.csv")
+    root = Path(write("x,y\n,1\n", "test.csv")).parent
+    with pytest.raises(DataError, match="20 rows to train on, 0 to test on"):
+        Csv(root=str(root), target="y", missing="drop").load()
+
+
 BAD: dict[str, tuple[str | bytes, dict[str, Any], type[Exception], str]] = {
     "empty": ("", {}, DataError, "has no row of data"),
     "header-only": ("x,y\n", {}, DataError, "has no row of data"),

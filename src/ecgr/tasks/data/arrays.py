@@ -74,7 +74,6 @@ def array_dataset(where: str, train: Samples, test: Samples, kind: Kind, files: 
     bytes_ = images and train.inputs.dtype == np.uint8
     mean, std = _pixel_scale(train.inputs) if bytes_ else ((), ())
     prepare: Callable[[Array], Array] = np.asarray if bytes_ else _as_model_input
-
     train, test = (
         Samples(map_arrays(prepare, half.inputs), values, half.groups)
         for half, values in zip((train, test), np.split(targets.values, [len(train)]), strict=True)

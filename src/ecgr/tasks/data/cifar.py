@@ -20,7 +20,6 @@ from ecgr.tasks.data.sets import KnownFiles, check_length, compared, known_folde
 from ecgr.tasks.samples import Samples
 
 PIXELS = 3 * 32 * 32
-HALF = (0.5, 0.5, 0.5)
 
 
 @component
@@ -29,47 +28,46 @@ class Cifar10:
 
     root: str | None = None
     image_size: Literal[32, 16, 8] = 32
+    name: ClassVar[str] = "cifar10"
+    kind: ClassVar[str] = ""  # of its labels: what the names of their keys begin with
+    classes: ClassVar[int] = 10
+    mean: ClassVar[Channels] = (0.4914, 0.4822, 0.4465)
+    std: ClassVar[Channels] = (0.2023, 0.1994, 0.2010)
 
     def folder(self) -> Path:
-        return known_folder("cifar10", self.root)
+        return known_folder(self.name, self.root)
 
     def load(self) -> Dataset:
-        mean, std = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-        return _load(KnownFiles("cifar10", self.root), 10, "", mean, std, self.image_size)
+        files, size = KnownFiles(self.name, self.root), self.image_size
+        *batches, last = files.official.content
+
+        def split(names: list[str]) -> Samples:
+            pairs = (_batch(files, name, f"{self.kind}labels", self.classes) for name in names)
+            images, labels = zip(*pairs, strict=True)
+            return Samples(shrunk(np.concatenate(images).reshape(-1, 3, 32, 32), size), np.concatenate(labels))
+
+        train, test = split(batches), split([last])
+        path, content = files.read(files.official.unhashed[0])
+        names = read_pickle(path, content).get(f"{self.kind}label_names")
+        if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
+            raise DataError(f"{path}: `{self.kind}label_names` must be a list of class names")
+        known = tuple(map(_text, names))
+        if not len(known) == len(set(known)) == self.classes:
+            raise DataError(f"{path}: {len(set(known))} different class names, {self.classes} were expected")
+        notes = () if size == 32 else (f"images averaged down from 32x32 to {size}x{size}",)
+        dataset = image_dataset(train, test, known, self.mean, self.std, files=files.sha256, notes=notes)
+        return compared(self.name, dataset, files.altered)
 
 
 @component
-class Cifar100:
+class Cifar100(Cifar10):
     """50,000 + 10,000 photographs of 100 kinds of things, 32x32 in colour."""
 
-    root: str | None = None
-    image_size: Literal[32, 16, 8] = 32
-
-    def folder(self) -> Path:
-        return known_folder("cifar100", self.root)
-
-    def load(self) -> Dataset:
-        return _load(KnownFiles("cifar100", self.root), 100, "fine_", HALF, HALF, self.image_size)
-
-
-def _load(files: KnownFiles, classes: int, kind: str, mean: Channels, std: Channels, size: int) -> Dataset:
-    *batches, last = files.official.content
-
-    def split(names: list[str]) -> Samples:
-        images, labels = zip(*(_batch(files, name, f"{kind}labels", classes) for name in names), strict=True)
-        return Samples(shrunk(np.concatenate(images).reshape(-1, 3, 32, 32), size), np.concatenate(labels))
-
-    train, test = split(batches), split([last])
-    path, content = files.read(files.official.unhashed[0])
-    names = read_pickle(path, content).get(f"{kind}label_names")
-    if not isinstance(names, list) or not all(isinstance(name, bytes | str) for name in names):
-        raise DataError(f"{path}: `{kind}label_names` must be a list of class names")
-    known = tuple(map(_text, names))
-    if len(known) != classes or len(set(known)) != classes:
-        raise DataError(f"{path}: {len(set(known))} different class names, {classes} were expected")
-    notes = () if size == 32 else (f"images averaged down from 32x32 to {size}x{size}",)
-    dataset = image_dataset(train, test, known, mean, std, files=files.sha256, notes=notes)
-    return compared(files.name, dataset, files.altered)
+    name: ClassVar[str] = "cifar100"
+    kind: ClassVar[str] = "fine_"
+    classes: ClassVar[int] = 100
+    mean: ClassVar[Channels] = (0.5, 0.5, 0.5)
+    std: ClassVar[Channels] = (0.5, 0.5, 0.5)
 
 
 def _batch(files: KnownFiles, name: str, key: str, classes: int) -> tuple[Images, Labels]:

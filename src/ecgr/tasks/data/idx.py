@@ -5,6 +5,7 @@ An IDX file is a magic number, the sizes as big-endian 32-bit numbers, then byte
 
 import struct
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -22,43 +23,36 @@ class Mnist:
     """60,000 + 10,000 handwritten digits, 28x28 grey."""
 
     root: str | None = None
+    name: ClassVar[str] = "mnist"
+    classes: ClassVar[tuple[str, ...]] = tuple("0123456789")
+    scale: ClassVar[tuple[float, float]] = (0.1307, 0.3081)
 
     def folder(self) -> Path:
-        return known_folder("mnist", self.root)
+        return known_folder(self.name, self.root)
 
     def load(self) -> Dataset:
-        return _load("mnist", self.root, tuple("0123456789"), 0.1307, 0.3081)
+        files, (mean, std) = KnownFiles(self.name, self.root), self.scale
+
+        def split(prefix: str, most: int) -> Samples:
+            path, images = _read(files, f"{prefix}-images-idx3-ubyte", most, (28, 28))
+            labels_path, labels = _read(files, f"{prefix}-labels-idx1-ubyte", most, ())
+            check_labels(labels_path, labels, len(self.classes))
+            if len(images) != len(labels):
+                raise DataError(f"{labels_path}: {len(labels):,} labels for the {len(images):,} images of {path.name}")
+            return Samples(images[:, None], labels.astype(np.int64))
+
+        train, test = split("train", files.official.train), split("t10k", files.official.test)
+        dataset = image_dataset(train, test, self.classes, (mean,), (std,), files=files.sha256)
+        return compared(self.name, dataset, files.altered)
 
 
 @component
-class FashionMnist:
+class FashionMnist(Mnist):
     """60,000 + 10,000 pictures of clothes, 28x28 grey."""
 
-    root: str | None = None
-
-    def folder(self) -> Path:
-        return known_folder("fashion_mnist", self.root)
-
-    def load(self) -> Dataset:
-        return _load("fashion_mnist", self.root, FASHION, 0.5, 0.5)
-
-
-def _load(name: str, root: str | None, classes: tuple[str, ...], mean: float, std: float) -> Dataset:
-    files = KnownFiles(name, root)
-
-    def split(prefix: str, most: int) -> Samples:
-        (_, images), (path, labels) = (
-            _read(files, f"{prefix}-{kind}", most, sides)
-            for kind, sides in (("images-idx3-ubyte", (28, 28)), ("labels-idx1-ubyte", ()))
-        )
-        check_labels(path, labels, len(classes))
-        if len(images) != len(labels):
-            raise DataError(f"{path}: {len(labels):,} labels for the {len(images):,} images of {prefix}-images")
-        return Samples(images[:, None], labels.astype(np.int64))
-
-    train, test = split("train", files.official.train), split("t10k", files.official.test)
-    dataset = image_dataset(train, test, classes, (mean,), (std,), files=files.sha256)
-    return compared(name, dataset, files.altered)
+    name: ClassVar[str] = "fashion_mnist"
+    classes: ClassVar[tuple[str, ...]] = FASHION
+    scale: ClassVar[tuple[float, float]] = (0.5, 0.5)
 
 
 def _read(files: KnownFiles, file: str, most: int, sides: tuple[int, ...]) -> tuple[Path, Images]:

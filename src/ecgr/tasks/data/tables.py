@@ -103,14 +103,13 @@ class Csv:
             text, files[file.name] = read_text(file)
             name = file.name[len(before) : len(file.name) - len(after)] if path.is_dir() else ""
             tables[name] = parse_table(file, text, self.separator, self.columns)
-        first = next(iter(tables.values()))
-        for table, file in zip(tables.values(), paths, strict=True):
-            odd = sorted(set(table.columns) ^ set(first.columns))
+            columns = next(iter(tables.values())).columns
+            odd = sorted({*tables[name].columns} ^ {*columns})
             if odd:
                 raise DataError(f"{file}: has other columns than {paths[0]} ({odd[0]!r} is in one of them)")
         import pandas as pd  # which has read them
 
-        return pd.concat({name: table[first.columns] for name, table in tables.items()}, names=["name"]), files
+        return pd.concat({name: table[columns] for name, table in tables.items()}, names=["name"]), files
 
     def _columns(self, columns: list[str]) -> tuple[list[str], dict[str, list[str]]]:
         """The features, and the categories of those that have some."""
@@ -247,12 +246,7 @@ def in_order(values: Iterable[str]) -> list[str]:
     >>> in_order(["10", "9", "b", "a", "9"])
     ['9', '10', 'a', 'b']
     """
-
-    def rank(value: str) -> tuple[bool, float, str]:
-        number = as_number(value)
-        return number is None, number or 0.0, value
-
-    return sorted(set(values), key=rank)
+    return sorted(set(values), key=lambda value: (as_number(value) is None, as_number(value) or 0.0, value))
 
 
 def as_numbers(column: "Series[Any]", advice: str) -> Numbers:
@@ -282,7 +276,8 @@ def one_hot(column: "Series[Any]", values: Sequence[str]) -> Numbers:
     values = values or in_order(names.dropna())
     wrong = (names.notna() & ~names.isin(values)).to_numpy()
     refuse(column, wrong, f"is not one of {', '.join(values)}; see data.categorical")
-    return np.stack([names == value for value in values], axis=1).astype(np.float64)
+    found = names.to_numpy(dtype=object)[:, None] == np.array(values, dtype=object)
+    return np.asarray(found, dtype=np.float64)
 
 
 def encode(
