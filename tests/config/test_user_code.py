@@ -115,3 +115,20 @@ def test_a_model_that_wants_what_the_data_do_not_say_is_refused() -> None:
 def test_keys_beside_an_object_are_refused_and_not_dropped() -> None:
     with pytest.raises(ConfigError, match=r"regulator.share: Share is given as an object; give it its share"):
         load("quickstart", {"regulator.name": Share(), "regulator.share": 0.1})
+
+
+class Digits:
+    """A data set as people write them: it can be loaded."""
+
+    def __init__(self, share: float = 1.0) -> None:
+        self.share = share
+
+    def load(self) -> Any:
+        return SECTIONS["data"].table["digits"]().load()  # type: ignore[index]
+
+
+def test_an_object_that_loads_data_is_kept_when_something_else_changes() -> None:
+    source = Digits(0.5)
+    experiment = quickstart(data=source)
+    assert experiment.replace({"run.seed": 4}).source is source
+    assert experiment.to_dict()["data"]["share"] == 0.5

@@ -8,7 +8,7 @@ import dataclasses
 import json
 import re
 import tomllib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property, partial
 from hashlib import sha256
@@ -32,12 +32,12 @@ from ecgr.config.registry import (
     problems,
     validate,
 )
-from ecgr.config.user_code import UserModel, complete, description, plain_fields, unwrap, user_description
+from ecgr.config.user_code import UserModel, complete, description, plain_fields, unwrap
 from ecgr.core.geometry import Regulator
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import to_toml
 from ecgr.tables import Table, shown, unknown
-from ecgr.tasks.data import DATASETS, DatasetSource
+from ecgr.tasks.data import DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partition import Groups, Partitioner
@@ -142,8 +142,8 @@ class Experiment:
             federation=settings("federation"),
             run=settings("run"),
         )
-        if found := list(_clashes(experiment.correction, experiment.server, experiment.optimizer)):
-            raise ConfigError(*found)
+        if problem := _clash(experiment.correction, experiment.server, experiment.optimizer):
+            raise ConfigError(problem)
         available, clients = getattr(source, "train_samples", None), experiment.partition.clients
         if available is not None and clients is not None and clients > available:
             raise ConfigError(f"partition.clients: {clients} clients cannot share {available} training samples")
@@ -159,16 +159,7 @@ class Experiment:
 
         Objects that are in no table are described by class and fields.
         """
-        data = {k: v for k, v in plain_fields(self.data).items() if k != "metrics" or v is not None}
-        parts = {section: description(table, part) for section, table, part in self._parts()}
-        return {
-            "data": {**_source_description(self.source), **data},
-            "partition": {**parts.pop("partition"), **plain_fields(self.partition)},
-            "model": dict(self.model.described),
-            **parts,
-            "federation": plain_fields(self.federation),
-            "run": plain_fields(self.run),
-        }
+        return self._config(_described)
 
     def to_toml(self) -> str:
         """The whole config as TOML; keys without a value are left out."""
@@ -176,25 +167,19 @@ class Experiment:
 
     def raw(self) -> dict[str, dict[str, Any]]:
         """The whole config as `from_dict` takes it: as `to_dict`, with objects that are in no table as they are."""
-        raw = self.to_dict()
-        for section, table, part in self._parts():
-            if table.name_of(unwrap(part)) is None:
-                described, kept = user_description(part), raw[section]
-                raw[section] = {k: v for k, v in kept.items() if k not in described} | {"name": part}
-        if isinstance(self.source, Task):
-            told = plain_fields(self.source.identity)
-            raw["data"] = {k: v for k, v in raw["data"].items() if k not in told} | {"name": self.source}
-        if isinstance(self.model, UserModel):
-            raw["model"] = {"name": self.model.make}
-        return raw
+        return self._config(_kept)
 
-    def _parts(self) -> Iterator[tuple[str, Table[Any], Any]]:
-        """The sections whose part is chosen from a table, with that table and the part."""
-        own = {"partition": "partitioner", "algorithm": "correction"}
-        for section in ("partition", "loss", "algorithm", "server", "regulator", "optimizer", "schedule"):
-            table, part = SECTIONS[section].table, getattr(self, own.get(section, section))
-            if table is not None and part is not None:
-                yield section, table, part
+    def _config(self, told: Callable[[Table[Any], Any], dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        """By section, with what is ``told`` of each part that is chosen from a table."""
+        parts = {"data": self.source, "partition": self.partitioner, "algorithm": self.correction}
+        config = {}
+        for name, section in SECTIONS.items():
+            part = parts.get(name, getattr(self, name, None))
+            settings = plain_fields(getattr(self, name)) if section.settings else {}
+            chosen = told(section.table, part) if section.table is not None and part is not None else {}
+            if chosen or settings:
+                config[name] = chosen | {k: v for k, v in settings.items() if k != "metrics" or v is not None}
+        return config
 
     def replace(self, overrides: Mapping[str, Any]) -> "Experiment":
         """The same experiment with some dotted keys changed.
@@ -241,9 +226,17 @@ def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice | UserModel:
     return ModelChoice(name=chosen, parameters=validate(MODELS[chosen], given))
 
 
-def _source_description(source: Any) -> dict[str, Any]:
-    named = source.identity if isinstance(source, Task) else source
-    return plain_fields(named) if isinstance(named, TaskIdentity) else description(DATASETS, named)
+def _described(table: Table[Any], part: Any) -> dict[str, Any]:
+    if isinstance(part, Task | TaskIdentity):
+        return plain_fields(part.identity if isinstance(part, Task) else part)
+    return dict(part.described) if isinstance(part, ModelChoice | UserModel) else description(table, part)
+
+
+def _kept(table: Table[Any], part: Any) -> dict[str, Any]:
+    if isinstance(part, UserModel):
+        return {"name": part.make}
+    named = isinstance(part, ModelChoice | TaskIdentity) or table.name_of(unwrap(part)) is not None
+    return _described(table, part) if named else {"name": part}
 
 
 def load(
@@ -290,18 +283,17 @@ def read(source: str | Path | Mapping[str, Any] | Task | Experiment) -> dict[str
     return read_file(source)
 
 
-def _clashes(entry: Entry, rule: ServerRule, optimizer: OptimizerFactory) -> Iterator[str]:
-    """One line for every two settings that cannot be had together."""
-    problem = clash(entry, rule)
-    if problem is not None:
-        yield f"server.name: {problem}"
-        return
+def _clash(entry: Entry, rule: ServerRule, optimizer: OptimizerFactory) -> str | None:
+    """Two settings that cannot be had together, if there are any."""
+    if problem := clash(entry, rule):
+        return f"server.name: {problem}"
     follows_gradient = getattr(optimizer, "follows_gradient", False)  # a user's need not say
-    if compose(entry, rule).in_gradient_units and not follows_gradient:
-        yield (
-            f"optimizer.name: {name_of(entry)} takes a client's displacement for a sum of gradients, which"
-            f" {type(optimizer).__name__}'s is not; use sgd, or an algorithm without such a unit"
-        )
+    if follows_gradient or not compose(entry, rule).in_gradient_units:
+        return None
+    return (
+        f"optimizer.name: {name_of(entry)} takes a client's displacement for a sum of gradients, which"
+        f" {type(optimizer).__name__}'s is not; use sgd, or an algorithm without such a unit"
+    )
 
 
 def _needs(build: Callable[..., Any]) -> set[str]:
@@ -318,7 +310,10 @@ def presets() -> dict[str, Path]:
 
 def read_file(source: str | Path) -> dict[str, Any]:
     """The nested dict behind a preset's name or a TOML file, not yet checked; it has a run's name."""
-    path = _find(source)
+    known = presets()
+    path = known.get(str(source), Path(source))
+    if not path.is_file():
+        raise ConfigError(unknown("experiment", str(source), known, kind="preset or file"))
     if path.stat().st_size > MAX_BYTES:
         raise ConfigError(f"{path}: larger than {MAX_BYTES:,} bytes; a config is a page, not a data file")
     try:
@@ -338,13 +333,3 @@ def read_file(source: str | Path) -> dict[str, Any]:
 def as_name(stem: str) -> str:
     """A file's name as a run's name: what may not stand in one becomes a dash."""
     return re.sub(r"[^A-Za-z0-9._-]+", "-", stem).lstrip("._-")[:64] or "run"
-
-
-def _find(source: str | Path) -> Path:
-    known = presets()
-    if str(source) in known:
-        return known[str(source)]
-    path = Path(source)
-    if path.is_file():
-        return path
-    raise ConfigError(unknown("experiment", str(source), known, kind="preset or file"))

@@ -37,25 +37,19 @@ _loaded: set[str] = set()
 NAMED = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 
 
-def description(table: Table[Any], part: Any) -> dict[str, Any]:
-    """How a record and a config name a part of an experiment: an entry of a table, or user code."""
+def description(table: Table[Any] | None, part: Any) -> dict[str, Any]:
+    """How a record and a config name a part of an experiment: an entry of a table, or user code by class and fields."""
     part = unwrap(part)
-    name = table.name_of(part)
-    return {"name": name, **plain_fields(part)} if name is not None else user_description(part)
+    name = None if table is None else table.name_of(part)
+    if name is None and isinstance(part, partial):
+        return {**description(None, part.func), "arguments": plain([*part.args, dict(part.keywords)])}
+    kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
+    return {"name": name or qualified_name(kind), **plain_fields(part)}
 
 
 def unwrap(part: Any) -> Any:
     """A user's object without the wrapper that made it complete."""
     return getattr(part, "function", getattr(part, "inner", part))
-
-
-def user_description(part: Any) -> dict[str, Any]:
-    """Class and fields of an object that is in no table."""
-    part = unwrap(part)
-    if isinstance(part, partial):
-        return {**user_description(part.func), "arguments": plain([*part.args, dict(part.keywords)])}
-    kind = part if inspect.isroutine(part) or inspect.isclass(part) else type(part)
-    return {"name": qualified_name(kind), **plain_fields(part)}
 
 
 def plain_fields(part: Any) -> dict[str, Any]:
@@ -99,7 +93,7 @@ class UserModel:
     def of(cls, given: Any) -> "UserModel":
         """From a module, or a class or function that makes one."""
         module = hasattr(given, "state_dict") and not isinstance(given, type)
-        return cls(given, {"name": qualified_name(type(given))} if module else user_description(given))
+        return cls(given, {"name": qualified_name(type(given))} if module else description(None, given))
 
     def build(self, shape: Mapping[str, int]) -> Module:
         """A fresh module; torch's generator decides its weights, unless a module is given as it is."""
