@@ -58,8 +58,6 @@ STYLE: dict[Any, Any] = {
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#b8a000", "#4d4d4d")
 """Okabe and Ito's, the baseline's first; told apart with any colour vision."""
 DASHES = ("--", "-", "-", ":", "-.", (0, (6, 1)))
-TONES = {"better": "#00694d", "ahead": "#00694d", "worse": "#a03c00", "behind": "#a03c00", "equal": "#005a8d"}
-"""The page's colours of verdicts; the others are grey."""
 GREY = "0.35"
 KEPT, DAMPED = "#0072b2", "#e7ebee"
 COMPONENTS = ("data.name", "model.name", "algorithm.name", "regulator.name", "partition.name", "federation.rounds")
@@ -117,36 +115,37 @@ def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
 def answer_panels(
     figure: "Figure", ends: Ends, methods: Sequence[MethodRuns], arrived: Mapping[str, tuple[float, float]]
 ) -> None:
-    """Where each method ended, and its curve with the round in which it gets to what the baseline ends with."""
+    """Where each method ended; in the same colour its curve, and the round in which it gets to the baseline's end."""
     wide = figure.get_figwidth() > 5
     left, right = figure.subplots(1, 2) if wide else figure.subplots(2, 1, height_ratios=(2, 3))
+    colours = colour_numbers((own.method for own in methods), ends.marks[0].label)
     scale = 100.0 if ends.metric.is_share else 1.0
     left.axvline(scale * ends.baseline, color="0.4", linewidth=0.8, linestyle=":")
     for row, mark in enumerate(ends.marks):
-        colour = TONES.get(mark.kind, GREY)
+        colour = _colour(colours[mark.label])
         if mark.interval is not None:
             left.plot([scale * end for end in mark.interval], [-row] * 2, color=colour, linewidth=1.6)
         hollow = {"markerfacecolor": "white"} if mark.kind == "reference" else {}
         left.plot([scale * mark.score], [-row], "o", markersize=4.5, color=colour, **hollow)
-    left.set_yticks([-row for row in range(len(ends.marks))], [short_title(mark.label) for mark in ends.marks])
+    left.set_yticks(
+        [-row for row in range(len(ends.marks))], [short_title(mark.label, 32 if wide else 22) for mark in ends.marks]
+    )
     left.set_ylim(0.6 - len(ends.marks), 0.6)
     left.set_xlabel(axis_title(ends.metric))
     if not ends.metric.larger_is_better:
         left.invert_xaxis()  # better is to the right
     left.grid(axis="x")
     left.set_axisbelow(True)
-    colours = colour_numbers((own.method for own in methods), ends.marks[0].label)
     for own in methods:
+        if colours[own.method] < 0:
+            continue  # a reference would stretch the axis
         line = _curve(right, own, colours[own.method])
-        if line is not None:
-            line.set_label(short_title(own.method))
-            if own.method in arrived:
-                number, target = arrived[own.method]
-                right.plot([number], [scale * target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
+        if line is not None and own.method in arrived:
+            number, target = arrived[own.method]
+            right.plot([number], [scale * target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
     whole_rounds(right)
     right.set(xlabel="round", ylabel=axis_title(ends.metric))
     right.grid(axis="y", linewidth=0.4, color="0.88")
-    right.legend(loc="best")
 
 
 def panel_grid(count: int, width: float) -> tuple[int, int]:
@@ -191,10 +190,10 @@ def curve_panels(figure: "Figure", panels: Sequence[Panel], baseline: str) -> No
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
 
 
-def short_title(text: str) -> str:
+def short_title(text: str, longest: int = LONGEST_TITLE) -> str:
     """A label on one line, as it may be shown, cut if it is long."""
     line = " ".join(str(visible(text)).split())
-    return line if len(line) <= LONGEST_TITLE else line[: LONGEST_TITLE - 1] + "…"
+    return line if len(line) <= longest else line[: longest - 1] + "…"
 
 
 def ablations(methods: Sequence[MethodRuns]) -> dict[str, list[Panel]]:
@@ -372,6 +371,11 @@ def _slug(text: str) -> str:
     return name if len(name) <= LONGEST_NAME else f"{name[: LONGEST_NAME - 9]}-{mark:08x}"
 
 
+def _colour(number: int) -> str:
+    """The baseline has the first, references are grey."""
+    return GREY if number < 0 else COLOURS[0 if number == 0 else 1 + (number - 1) % (len(COLOURS) - 1)]
+
+
 def _curve(ax: "Axes", own: MethodRuns, number: int) -> Any:
     """The mean of a method's runs in the band from the lowest to the highest; None if there is nothing to draw."""
     runs = [run for run in own.counted if run.rounds]
@@ -381,9 +385,9 @@ def _curve(ax: "Axes", own: MethodRuns, number: int) -> Any:
     rounds = [row["round"] for row in runs[0].rounds[:length]]
     scale = 100.0 if runs[0].summary.metric.is_share else 1.0
     values = scale * np.array([run.summary.values[:length] for run in runs], dtype=np.float64)
-    colour = COLOURS[number if number < len(COLOURS) else 1 + (number - 1) % (len(COLOURS) - 1)]
+    colour = _colour(number)
     marker = "o" if length == 1 else None
     if len(runs) > 1:
         ax.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.13, linewidth=0)
-    dash = DASHES[number % len(DASHES)]
+    dash = DASHES[number % len(DASHES)] if number >= 0 else ":"
     return ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=dash, marker=marker)[0]

@@ -17,7 +17,7 @@ from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import group_runs
 from ecgr.errors import EnvironmentFault, missing_extra
 from ecgr.files import write_atomically
-from ecgr.report.page_data import page_data
+from ecgr.report.page_data import colour_numbers, page_data
 from ecgr.report.page_text import page_text
 from ecgr.report.picture import ends_of, to_svg
 from ecgr.report.words import visible
@@ -46,6 +46,7 @@ def render(comparison: Comparison) -> str:
     except ImportError:
         raise missing_extra("the report", "report") from None
     data, text = page_content(comparison)
+    colours = colour_numbers((run.summary.method for run in comparison.runs), comparison.baseline)
     # Only these files of the package, plotly's own and small pictures, which escape, are put on the page as they are.
     style, plotly = _static("report.css"), _seal(get_plotlyjs())
     script = "(() => {\n'use strict';\n" + "\n".join(map(_static, SCRIPTS)) + "\n})();\n"
@@ -58,7 +59,7 @@ def render(comparison: Comparison) -> str:
     )
     return environment.get_template("report.html.j2").render(
         text,
-        pictures=[Markup(visible(to_svg(ends))) for ends in ends_of(comparison)],
+        pictures={visible(ends.setting): Markup(visible(to_svg(ends, colours))) for ends in ends_of(comparison)},
         data=htmlsafe_json_dumps(data, separators=(",", ":"), sort_keys=False),
         drawn=data,
         policy=policy(scripts=[plotly, script], styles=[style, ""]),

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ecgr.analysis.comparison import Comparison
+from ecgr.analysis.comparison import REFERENCES, Comparison
 from ecgr.analysis.quantities import Quantity
 from ecgr.analysis.records import Group, Run
 from ecgr.simulation.kept import Kept
@@ -43,9 +43,11 @@ def page_data(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
 
 
 def colour_numbers(methods: Iterable[str], baseline: str) -> dict[str, int]:
-    """Zero for the baseline, one and up for the others in the order in which they come."""
-    others = dict.fromkeys(method for method in methods if method != baseline)
-    return {baseline: 0, **{method: number for number, method in enumerate(others, start=1)}}
+    """Zero for the baseline, one and up for the others in the order in which they come, less for references."""
+    known = list(dict.fromkeys(method for method in methods if method != baseline))
+    others = [method for method in known if method not in REFERENCES]
+    references = {method: -1 for method in known if method in REFERENCES}
+    return {baseline: 0, **{method: number for number, method in enumerate(others, start=1)}, **references}
 
 
 def arrivals(comparison: Comparison, setting: str) -> dict[str, tuple[float, float]]:

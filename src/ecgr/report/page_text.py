@@ -51,7 +51,7 @@ def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
         "curves": any(run.rounds for run in runs),
         "groups": [
             {
-                "label": group.setting or "All methods",
+                "setting": group.setting,
                 "metric": _plot_text(group, metric.name, lambda run: run.summary.values[-1], metric.level),
                 "loss": _plot_text(group, "loss", lambda run: run.rounds[-1].get("loss"), "{:.3f}".format),
             }

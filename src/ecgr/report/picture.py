@@ -6,6 +6,7 @@ the baseline's line is not shown to differ.
 """
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 
@@ -73,8 +74,8 @@ def ends_of(comparison: Comparison) -> list[Ends]:
     return found
 
 
-def to_svg(ends: Ends) -> str:
-    """Every text in it is escaped, and its colours are attributes, which any style sheet overrides."""
+def to_svg(ends: Ends, colours: Mapping[str, int] | None = None) -> str:
+    """Every text in it is escaped, and its colours are attributes, which a style sheet overrides, by ``colours``."""
     axis = TOP + ROW * len(ends.marks)
 
     def x(score: float) -> float:
@@ -95,7 +96,8 @@ def to_svg(ends: Ends) -> str:
     for row, mark in enumerate(ends.marks):
         y = TOP + ROW * row + ROW // 2
         label = mark.label if len(mark.label) <= LONGEST else mark.label[: LONGEST - 1] + "…"
-        kind = mark.kind.replace(" ", "-")
+        number = (colours or {}).get(mark.label, 0)
+        kind = "reference" if mark.kind == "reference" else f"method-{0 if not number else 1 + (number - 1) % 5}"
         lines += [
             f'<g class="{kind}"><title>{escape(f"{mark.label}: {ends.metric.level(mark.score)}, {mark.kind}")}</title>',
             f'<text x="0" y="{y + 4}" font-size="12" fill="currentColor">{escape(label)}</text>',

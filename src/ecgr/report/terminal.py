@@ -84,7 +84,7 @@ class Picture:
 
 def to_table(shown: Shown) -> Table:
     """A table for rich; as plain text, whatever the names hold."""
-    table = Table(title=Text(shown.caption), title_justify="left", box=None, padding=(0, 2, 0, 0))
+    table = Table(title=Text(shown.caption), title_justify="left", box=None, padding=(0, 1, 0, 0))
     for column in shown.columns:
         side: Literal["left", "right"] = "right" if column.numeric else "left"
         folded = column.label in ("method", "setting")  # numbers and verdicts never are

@@ -28,10 +28,12 @@ function readTheme() {
 }
 
 function methodColour(theme, number) {
+  if (number < 0) return theme.quiet;
   return number === 0 ? theme.methods[0] : theme.methods[1 + ((number - 1) % (COLOURS - 1))];
 }
 
 function methodDash(number) {
+  if (number < 0) return 'dot';
   return number === 0 ? DASHES[0] : DASHES[1 + ((number - 1) % (COLOURS - 1))];
 }
 

@@ -34,7 +34,8 @@ function curveTraces(theme, group, name, digits) {
   const means = [];
   for (const method of group.methods) {
     const colour = methodColour(theme, method.colour);
-    const own = { legendgroup: `method ${method.label}` };
+    // references would stretch the axis: where they end is in the picture beside it
+    const own = { legendgroup: `method ${method.label}`, visible: method.colour < 0 ? 'legendonly' : true };
     const finished = method.runs.filter((run) => run.state === 'finished' && run.rounds.length);
     const curve = overSeeds(finished, name, width);
     const seeds = finished.length === 1 ? `seed ${finished[0].seed}` : `${finished.length} seeds`;
