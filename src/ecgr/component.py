@@ -6,11 +6,11 @@ declarations only, so component modules import ``torch`` from here: a typing err
 milliseconds, not after the second and a half that importing torch takes.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import wraps
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast, dataclass_transform
 
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import AfterValidator, ConfigDict, Field, ValidationError
 from pydantic.dataclasses import dataclass as validated_dataclass
 
 from ecgr.errors import ConfigError
@@ -44,6 +44,17 @@ Momentum = Annotated[float, Field(ge=0, lt=1)]
 Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
 NonNegative = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 Count = Annotated[int, Field(ge=1)]
+
+
+def rule(text: str, holds: Callable[[Any], object]) -> AfterValidator:
+    """A field's own rule: what it must be, in words, and whether a value is."""
+
+    def check(value: Any) -> Any:
+        if not holds(value):
+            raise ValueError(text)
+        return value
+
+    return AfterValidator(check)
 
 
 @dataclass_transform(frozen_default=True)

@@ -4,6 +4,7 @@ import json
 import shutil
 import stat
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -28,6 +29,7 @@ from ecgr.flower.deploy.folders import (
     nginx_config,
     server_from,
     write_deployment,
+    write_folders,
 )
 from ecgr.flower.deploy.keys import fingerprint, make_certificates, make_node_key, read_public_key
 from ecgr.flower.guard import Guard
@@ -116,6 +118,16 @@ def test_init_writes_the_list_of_sites_and_sizes(tmp_path: Path) -> None:
     assert "server/keys/cleveland.pub" in (tmp_path / "own" / "README.md").read_text()
 
 
+def test_the_list_is_read_as_it_was_written_and_edited(tmp_path: Path) -> None:
+    sites = [Listed("cleveland", 303, 61), Listed("site-1")]
+    write_folders(tmp_path, replace(plan("a", "b"), sites=sites))
+    written = tmp_path / "server" / "sites.toml"
+    assert read_list(written) == sites
+    assert "one site can then dominate the model" in written.read_text()
+    written.write_text(written.read_text().replace("303", "404"))
+    assert read_list(written)[0].samples == 404
+
+
 def test_samples_that_sites_load_themselves_are_their_own(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text('[data]\nname = "site"\n[model]\nname = "mlp"\n')
     arguments = ["init", str(tmp_path / "own.toml"), "--server", "x.org", "--out", str(tmp_path / "plan")]
@@ -132,28 +144,17 @@ def test_a_site_that_cannot_be_listed_is_refused(site: str, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("address", ["0.0.0.0", "10.0.0.5", "::", "fl.example.org"])
-def test_an_address_that_others_reach_needs_the_proxy(address: str) -> None:
-    with pytest.raises(ConfigError, match="bind: "):
-        Deployment("fl.example.org", bind=address, proxied=False)
-    assert Deployment("fl.example.org", bind=address).proxied
-
-
-@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1", "127.0.0.53"])
-def test_loopback_needs_none(address: str) -> None:
-    assert not Deployment("fl.example.org", bind=address, proxied=False).proxied
-
-
 @pytest.mark.parametrize("server", ["", "a b", "x;return 200", "x\ny", "-x", "$(id)", "a" * 300])
 def test_a_server_name_cannot_carry_anything_else(server: str) -> None:
     with pytest.raises(ConfigError, match="server: "):
-        Deployment(server)
+        Deployment(server=server)
 
 
 def test_all_that_is_wrong_is_said_at_once() -> None:
     with pytest.raises(ConfigError) as refusal:
-        Deployment("a b", bind="0.0.0.0", port=0, body_limit=0, proxied=False)
-    assert [line.split(":")[0] for line in refusal.value.problems] == ["server", "port", "body_limit", "bind"]
+        Deployment(server="a b", port=0, body_limit=0, data="x")
+    fields = [line.split(":")[0] for line in refusal.value.problems]
+    assert fields == [f"Deployment.{name}" for name in ("server", "port", "body_limit", "data")]
 
 
 def test_the_files_for_several_machines(tmp_path: Path) -> None:
@@ -162,6 +163,7 @@ def test_the_files_for_several_machines(tmp_path: Path) -> None:
     server = tmp_path / "plan" / "server"
     text = guide.read_text()
     assert "flower-supernode --superlink fl.example.org:8443" in text
+    assert "flower-superlink --host 127.0.0.1 " in text, "the Control API asks nobody who they are"
     assert f"chown -R ecgr: {tmp_path / 'plan'}\n" in text, "the services' user must be able to enter it"
     assert "the server can run code at every site" in text
     for client in range(2):
@@ -215,7 +217,7 @@ def test_systemd_understands_the_units(tmp_path: Path) -> None:
 
 
 def test_the_proxy_passes_what_sites_need_and_no_more() -> None:
-    text = nginx_config(Path("/srv"), Deployment("fl.example.org", port=443, body_limit=32))
+    text = nginx_config(Path("/srv"), Deployment("fl.example.org", port=443, body_limit=32)).decode()
     assert "location / { return 403; }" in text
     assert text.count("proxy_pass ") == 1
     assert "proxy_pass https://127.0.0.1:8000/v1/fleet/;" in text

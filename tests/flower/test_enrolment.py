@@ -18,7 +18,7 @@ from flwr.clientapp import ClientApp
 from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.enrolment import Enrolment, Listed, left_out, read_list, write_list
+from ecgr.flower.apps.enrolment import Enrolment, Listed, left_out, read_list
 from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.wire import Refusal
 from ecgr.runs.record import RunRecord
@@ -223,16 +223,6 @@ def test_no_answer_keeps_others_from_joining() -> None:
         for client, reason in left_out(fleet.listed, fleet.sites).items():
             fleet.leave_out(client, reason)
         assert {0, 2} <= fleet.sites.keys() <= {0, 1, 2}
-
-
-def test_the_list_is_read_as_it_was_written_and_edited(tmp_path: Path) -> None:
-    sites = [Listed("cleveland", 303, 61), Listed("site-1")]
-    write_list(tmp_path / "sites.toml", sites)
-    assert read_list(tmp_path / "sites.toml") == sites
-    text = (tmp_path / "sites.toml").read_text()
-    assert "one site can then dominate the model" in text
-    (tmp_path / "sites.toml").write_text(text.replace("303", "404"))
-    assert read_list(tmp_path / "sites.toml")[0].samples == 404
 
 
 @pytest.mark.parametrize(

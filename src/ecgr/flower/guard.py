@@ -251,7 +251,7 @@ def inspect(asked: Asked, message: Message | str) -> Upload:
     steps = expected_steps(asked.problem, report.examples)
     if report.steps != steps:
         raise Refusal(f"steps: {shown(report.steps)}, but {report.examples} examples make {steps}")
-    if not set(report.kept) <= set(range(steps)) or len(set(report.kept)) < len(report.kept):
+    if not all(0 <= step < steps for step in report.kept) or len(set(report.kept)) < len(report.kept):
         raise Refusal("kept: not a choice among the steps")
     if report.store and report.store not in STORES:
         raise Refusal(f"report: there is no store {shown(report.store)}")

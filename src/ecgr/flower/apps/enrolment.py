@@ -15,10 +15,10 @@ from statistics import median
 from typing import Annotated, Any
 
 from flwr.app import ConfigRecord
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
 from ecgr._version import __version__
-from ecgr.component import component
+from ecgr.component import component, rule
 from ecgr.errors import ConfigError
 from ecgr.flower.apps.wire import Refusal, read
 from ecgr.simulation.workspace import Problem
@@ -35,20 +35,12 @@ ALIKE = ("shape", "loss", "metrics", "parameters")
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 
 
-def _site_name(text: str) -> str:
-    if not NAME.fullmatch(text):
-        raise ValueError("must be at most 64 letters, digits and . _ -")
-    return text
-
-
-def _sizes_by_name(text: str) -> str:
+def _is_shape(text: str) -> bool:
     try:
         shape = json.loads(text)
     except (ValueError, RecursionError):
-        shape = None
-    if not isinstance(shape, dict) or not all(type(size) is int and 0 < size < 2**31 for size in shape.values()):
-        raise ValueError("must be positive sizes by name")
-    return text
+        return False
+    return isinstance(shape, dict) and all(type(size) is int and 0 < size < 2**31 for size in shape.values())
 
 
 Size = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
@@ -73,7 +65,7 @@ class Enrolment:
     client: Size
     examples: Annotated[Size, Field(ge=1)]
     tests: Size
-    shape: Annotated[Text, AfterValidator(_sizes_by_name)]
+    shape: Annotated[Text, rule("must be positive sizes by name", _is_shape)]
     loss: Text
     metrics: Annotated[tuple[Text, ...], Field(min_length=1, max_length=64, strict=False)]
     parameters: Text
@@ -109,17 +101,9 @@ class Enrolment:
 class Listed:
     """A site in the operator's list: its name, and the most samples it may claim; None where nobody knows."""
 
-    name: Annotated[str, AfterValidator(_site_name)]
+    name: Annotated[str, rule("must be at most 64 letters, digits and . _ -", NAME.fullmatch)]
     samples: Size | None = None
     tests: Size | None = None
-
-
-LIST_HEAD = f"""\
-# The sites of this federation in the order of their partition-id, the first is 0. Edit this before a run.
-# samples, tests: the most samples that the site may claim, to train and to test on. Who claims more is left out.
-# A site's weight is its number of samples. Without `samples` here, it is left out only above {TIMES_THE_MEDIAN:,}
-# times the median of the others: one site can then dominate the model.
-"""
 
 
 def complete_list(listed: Sequence[Listed], clients: int) -> Sequence[Listed]:
@@ -127,14 +111,6 @@ def complete_list(listed: Sequence[Listed], clients: int) -> Sequence[Listed]:
     if listed and len(listed) != clients:
         raise ConfigError(f"sites: {len(listed)} in the list, but the experiment has {clients} clients")
     return listed or [Listed(f"site-{client}") for client in range(clients)]
-
-
-def write_list(path: Path, sites: Sequence[Listed]) -> None:
-    """Write the list, for the operator to edit."""
-    from tomli_w import dumps
-
-    known = [{name: value for name, value in asdict(site).items() if value is not None} for site in sites]
-    path.write_text(LIST_HEAD + "\n" + dumps({"site": known}))
 
 
 def read_list(path: Path) -> list[Listed]:

@@ -64,7 +64,17 @@ def client_app(experiment: Given, *, device: str = "cpu", local_data: bool = Fal
     >>> app = client_app("quickstart")
     """
     chosen = functools.cache(lambda: made(experiment))
-    return app_for(functools.partial(own_samples if local_data else shared_samples, chosen, device))
+
+    def prepared(client: int, root: str | None) -> Prepared:
+        if not local_data:
+            dataset = chosen().source.load()
+            return prepare(chosen(), dataset, device), dataset.shape
+        own = chosen() if root is None else chosen().replace({"data.root": root})
+        _check_client(client, own.partition.clients)
+        dataset = own.source.load()
+        return prepare_site(own, dataset, client, device), dataset.shape
+
+    return app_for(prepared)
 
 
 def made(experiment: Given) -> Experiment:
@@ -74,35 +84,25 @@ def made(experiment: Given) -> Experiment:
     return experiment() if callable(experiment) else load(experiment)
 
 
-def shared_samples(experiment: Callable[[], Experiment], device: str, client: int, root: str | None) -> Prepared:
-    """The client's share of a data set that every site holds."""
-    dataset = experiment().source.load()
-    return prepare(experiment(), dataset, device), dataset.shape
-
-
-def own_samples(experiment: Callable[[], Experiment], device: str, client: int, root: str | None) -> Prepared:
-    """What this site holds, all of it the client's."""
-    chosen = experiment() if root is None else experiment().replace({"data.root": root})
-    _check_client(client, chosen.partition.clients)
-    dataset = chosen.source.load()
-    return prepare_site(chosen, dataset, client, device), dataset.shape
-
-
 def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
     """A ClientApp for a problem that is prepared at the first message, where a failure can be kept at the site.
 
     ``prepare`` is given the client that the node stands for, and where its data lie if its config says so.
     """
-    app, prepared = ClientApp(), functools.cache(prepare)
-    engine = functools.cache(lambda *site: SerialEngine(prepared(*site)[0]))
+    app = ClientApp()
 
-    def own(context: Context) -> tuple[int, str | None]:
+    @functools.cache
+    def prepared(client: int, root: str | None) -> tuple[Problem, Mapping[str, int], Engine]:
+        problem, shape = prepare(client, root)
+        return problem, shape, SerialEngine(problem)
+
+    def own(context: Context) -> tuple[int, Problem, Mapping[str, int], Engine]:
         client, root = context.node_config.get("partition-id"), context.node_config.get("data-root")
         if type(client) is not int:
             raise ConfigError(f"partition-id: {client!r}; start the SuperNode with --node-config partition-id=N")
-        site = (client, None if root is None else str(root))
-        _check_client(client, len(prepared(*site)[0].partition))
-        return site
+        problem, shape, engine = prepared(client, None if root is None else str(root))
+        _check_client(client, len(problem.partition))
+        return client, problem, shape, engine
 
     def ordered(message: Message, client: int) -> Order:
         order = Order.from_records(message.content)
@@ -114,22 +114,21 @@ def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
     @_discreet
     def enrol(message: Message, context: Context) -> RecordDict:
         """Say which client this is, how many samples it holds and what they are like."""
-        site = own(context)
-        problem, shape = prepared(*site)
-        return RecordDict({SITE: Enrolment.of(problem, site[0], shape).to_record()})
+        client, problem, shape, _ = own(context)
+        return RecordDict({SITE: Enrolment.of(problem, client, shape).to_record()})
 
     @app.train()
     @_discreet
     def train(message: Message, context: Context) -> RecordDict:
-        site = own(context)
-        return answer(prepared(*site)[0], engine(*site), ordered(message, site[0]), state_root(context))
+        client, problem, _, engine = own(context)
+        return answer(problem, engine, ordered(message, client), state_root(context))
 
     @app.evaluate()
     @_discreet
     def evaluate(message: Message, context: Context) -> RecordDict:
         """Score a model on the site's own test samples."""
-        site = own(context)
-        return score_records(prepared(*site)[0], engine(*site), ordered(message, site[0]))
+        client, problem, _, engine = own(context)
+        return score_records(problem, engine, ordered(message, client))
 
     return app
 

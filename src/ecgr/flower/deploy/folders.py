@@ -15,24 +15,25 @@ import json
 import os
 import re
 from collections.abc import Mapping, Sequence
-from contextlib import chdir, suppress
+from contextlib import chdir
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
-from ipaddress import ip_address
 from pathlib import Path
-from shutil import copyfile
 from string import Template
-from typing import Any
+from typing import Annotated, Any
 
+import tomli_w
 from flwr.clientapp import ClientApp
 from flwr.serverapp import ServerApp
+from pydantic import Field
 
+from ecgr.component import component, rule
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError
 from ecgr.files import write_atomically
-from ecgr.flower.apps.enrolment import Listed, read_list, write_list
+from ecgr.flower.apps.enrolment import TIMES_THE_MEDIAN, Listed, read_list
 from ecgr.flower.apps.server import server_app
 from ecgr.flower.apps.site import client_app
 from ecgr.flower.deploy.keys import LOOPBACK, VALID_DAYS, make_certificates, private_folder, read_public_key
@@ -44,7 +45,7 @@ SETTINGS = "ECGR_FEDERATION"
 CONNECTION = "here"
 SUPERLINK_PORT = 8000
 SUPERLINK = (  # with TLS, and letting in registered keys only
-    "flower-superlink --host {bind} --port {port} --database {server}/superlink.db --ssl-ca-certfile {server}/ca.crt"
+    "flower-superlink --host 127.0.0.1 --port {port} --database {server}/superlink.db --ssl-ca-certfile {server}/ca.crt"
     " --ssl-certfile {server}/server.pem --ssl-keyfile {server}/server.key --enable-supernode-auth"
     " --disable-runtime-dependency-installation"
 )
@@ -52,11 +53,8 @@ SUPERNODE = (
     "flower-supernode --superlink {superlink} --root-certificates {site}/ca.crt"
     " --auth-supernode-private-key {site}/node --host 127.0.0.1 --node-config partition-id={client}"
 )
-HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?")
-PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+")
-PLAIN_PATH_TEXT = "give an absolute path of letters, digits and . _ - +, which units and nginx read as it is"
-
-FIREWALL = f"\nThe SuperLink listens on {{bind}}: let nobody but the proxy reach port {SUPERLINK_PORT}.\n"
+HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?").fullmatch
+PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+").fullmatch
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,40 +86,37 @@ def write_folders(home: Path, plan: Plan, hosts: Sequence[str] = LOOPBACK, port:
 
     Certificates that are there already are kept, and so is the list of a run that has begun.
     """
-    server = home / "server"
-    for folder in (home, server, *(server / name for name in ("app", "app/ecgr_federation", "flwr", "keys"))):
+    server, package = home / "server", home / "server" / "app" / "ecgr_federation"
+    sites = [home / f"site-{client}" for client in range(len(plan.sites))]
+    for folder in (home, server, package.parent, package, server / "flwr", server / "keys", *sites):
         private_folder(folder)
     if not (server / "server.key").exists():
         make_certificates(server, hosts)
+    test = {} if plan.test is None else {"test": str(plan.test.resolve())}
+    settings = {"out": str(plan.out.resolve()), "guard": asdict(plan.guard), **test}
+    name, experiment = "experiment.toml", plan.experiment.to_toml().encode() if plan.task is None else b""
+    if plan.task is not None:
+        name, experiment = "task.json", to_json({**plan.task, "key": plan.experiment.key()})
+    certificate = json.dumps(str(server.resolve() / "ca.crt"))
+    content = {
+        package.parent / "pyproject.toml": _fill("pyproject.toml"),
+        package / "__init__.py": b"",
+        package / "apps.py": _fill("apps.py", experiment=name, local_data=plan.local_data),
+        package / name: experiment,
+        server / "server.json": to_json(settings, indent=2),
+        server / "flwr" / "config.toml": _fill(
+            "config.toml", name=CONNECTION, port=port, ca=json.dumps(f"{server.resolve()}/ca.crt")
+        ),
+    }
+    for site in sites:
+        content |= {site / "ca.crt": (server / "ca.crt").read_bytes()}
+        content |= {site / name: experiment} if plan.task is None else {}
     if not ((plan.out / "run.json").exists() and (server / "sites.toml").exists()):
-        write_list(server / "sites.toml", plan.sites)
-    _write_app(server / "app", plan)
-    settings = {"out": str(plan.out.resolve()), "guard": asdict(plan.guard)}
-    settings |= {} if plan.test is None else {"test": str(plan.test.resolve())}
-    write_atomically(server / "server.json", to_json(settings, indent=2))
-    (server / "flwr" / "config.toml").write_text(
-        f'[superlink]\ndefault = "{CONNECTION}"\n\n[superlink.{CONNECTION}]\naddress = "127.0.0.1:{port}"\n'
-        f"root-certificates = {json.dumps(str(server.resolve() / 'ca.crt'))}\n"
-    )
-    for client in range(len(plan.sites)):
-        site = home / f"site-{client}"
-        private_folder(site)
-        copyfile(server / "ca.crt", site / "ca.crt")
-        if plan.task is None:
-            (site / "experiment.toml").write_text(plan.experiment.to_toml())
-
-
-def _write_app(directory: Path, plan: Plan) -> None:
-    """The app for ``flwr run``: the experiment, and two lines that make both apps from it."""
-    package = directory / "ecgr_federation"
-    (directory / "pyproject.toml").write_text(_fill("pyproject.toml"))
-    (package / "__init__.py").write_text('"""An ecgr experiment as a Flower app."""\n')
-    name = "experiment.toml" if plan.task is None else "task.json"
-    (package / "apps.py").write_text(_fill("apps.py", experiment=name, local_data=plan.local_data))
-    if plan.task is None:
-        (package / name).write_text(plan.experiment.to_toml())
-    else:
-        (package / name).write_bytes(to_json({**plan.task, "key": plan.experiment.key()}))
+        known = [{key: value for key, value in asdict(site).items() if value is not None} for site in plan.sites]
+        listed = "".join(f"\n[[site]]\n{tomli_w.dumps(site)}" for site in known)
+        content[server / "sites.toml"] = _fill("sites.toml", times=f"{TIMES_THE_MEDIAN:,}", sites=listed)
+    for path, text in content.items():
+        write_atomically(path, text)
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -173,16 +168,20 @@ def public_key(server: Path, site: Listed) -> Path:
     return server / "keys" / f"{site.name}.pub"
 
 
-@dataclass(frozen=True, slots=True)
+PlainPath = Annotated[
+    str,
+    rule("must be an absolute path of letters, digits and . _ - +, which units and nginx read as it is", PLAIN_PATH),
+]
+
+
+@component
 class Deployment:
-    """Who listens where, on several machines.
+    """Who listens where, on several machines. The SuperLink itself listens on the loopback interface.
 
     Attributes:
         server: the name or address under which sites reach the server.
-        bind: where the SuperLink listens.
         port: the proxy's public port.
         body_limit: the largest request that passes the proxy, in megabytes.
-        proxied: whether the proxy is there.
         environment: where Python and the packages are installed, on every machine.
         data: where a site's data lie.
 
@@ -190,54 +189,30 @@ class Deployment:
     'fl.example.org:8443'
     """
 
-    server: str
-    bind: str = "127.0.0.1"
-    port: int = 8443
-    body_limit: int = 64
-    proxied: bool = True
-    environment: str = "/opt/ecgr"
-    data: str = "/srv/ecgr/data"
-
-    def __post_init__(self) -> None:
-        rules = {
-            "server": (HOST.fullmatch(self.server), "expected a host name or an address"),
-            "port": (
-                1 <= self.port <= 65535 and self.port != SUPERLINK_PORT,
-                f"expected 1 to 65535, but not {SUPERLINK_PORT}, the SuperLink's",
-            ),
-            "body_limit": (1 <= self.body_limit <= 4096, "expected 1 to 4096 megabytes"),
-            "environment": (PLAIN_PATH.fullmatch(self.environment), PLAIN_PATH_TEXT),
-            "data": (PLAIN_PATH.fullmatch(self.data), PLAIN_PATH_TEXT),
-            "bind": (
-                self.proxied or _is_loopback(self.bind),
-                "without the proxy anybody who reaches the port could start code at every site; bind 127.0.0.1, or"
-                " leave the proxy in front",
-            ),
-        }
-        problems = [
-            f"{name}: {rule}, got {getattr(self, name)!r}" for name, (holds, rule) in rules.items() if not holds
-        ]
-        if problems:
-            raise ConfigError(*problems)
+    server: Annotated[str, rule("must be a host name or an address", HOST)]
+    port: Annotated[
+        int, Field(ge=1, le=65535), rule("must not be the SuperLink's port", lambda port: port != SUPERLINK_PORT)
+    ] = 8443
+    body_limit: Annotated[int, Field(ge=1, le=4096)] = 64
+    environment: PlainPath = "/opt/ecgr"
+    data: PlainPath = "/srv/ecgr/data"
 
     @property
     def sites_connect_to(self) -> str:
-        """Where SuperNodes connect."""
-        port = self.port if self.proxied else SUPERLINK_PORT
-        return f"[{self.server}]:{port}" if ":" in self.server else f"{self.server}:{port}"
+        return f"[{self.server}]:{self.port}" if ":" in self.server else f"{self.server}:{self.port}"
 
 
 def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Path:
     """Write the folders for several machines, with units and the proxy's configuration; the path of the guide."""
     if plan.test is not None and not plan.local_data:
-        raise ConfigError("--test: only with --local-data; otherwise the data set's own test samples are used")
+        raise ConfigError("test: only with local_data; otherwise the data set's own test samples are used")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"out: {directory} is not empty; give another directory")
     server = directory.resolve() / "server"
-    if not PLAIN_PATH.fullmatch(str(server)):
-        raise ConfigError(f"out: {str(server.parent)!r} cannot be used; {PLAIN_PATH_TEXT}")
+    if not PLAIN_PATH(str(server)):
+        raise ConfigError(f"out: {str(server.parent)!r}, expected a path of letters, digits and . _ - + alone")
     write_folders(directory, plan, [deployment.server, *(host for host in LOOPBACK if host != deployment.server)])
-    own_file, proxied = isinstance(plan.experiment.source, Site), deployment.proxied
+    own_file = isinstance(plan.experiment.source, Site)
     supernode = partial(SUPERNODE.format, site="/etc/ecgr", superlink=deployment.sites_connect_to)
     values = {
         "home": server.parent,
@@ -250,43 +225,27 @@ def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Pat
         "host": deployment.server,
         "days": VALID_DAYS,
         "keys": "\n".join(f"    {public_key(server, site)}" for site in plan.sites),
-        "services": "ecgr-superlink ecgr-proxy" if proxied else "ecgr-superlink",
-        "superlink": SUPERLINK.format(server=server, bind=deployment.bind, port=SUPERLINK_PORT),
+        "superlink": SUPERLINK.format(server=server, port=SUPERLINK_PORT),
         "supernode": supernode(client="N"),
-        "proxy": f"    # and: nginx -c {server}/nginx.conf" if proxied else "",
-        "firewall": "" if _is_loopback(deployment.bind) else FIREWALL.format(bind=deployment.bind),
     }
     guide = directory / "README.md"
-    for path in (guide, server / "ecgr-superlink.service", *([server / "ecgr-proxy.service"] if proxied else [])):
-        path.write_text(_fill(path.name, **values))
-    if proxied:
-        (server / "nginx.conf").write_text(nginx_config(server, deployment))
+    for path in (guide, server / "ecgr-superlink.service", server / "ecgr-proxy.service"):
+        path.write_bytes(_fill(path.name, **values))
+    (server / "nginx.conf").write_bytes(nginx_config(server, deployment))
     for client in range(len(plan.sites)):
         own = {**values, "client": client, "supernode": supernode(client=client)}
         for name in ("ecgr-supernode.service", *(["task.py"] if own_file else [])):
-            (directory / f"site-{client}" / name).write_text(_fill(name, **own))
+            (directory / f"site-{client}" / name).write_bytes(_fill(name, **own))
     return guide
 
 
-def nginx_config(server: Path, deployment: Deployment, superlink_port: int = SUPERLINK_PORT) -> str:
+def nginx_config(server: Path, deployment: Deployment, superlink_port: int = SUPERLINK_PORT) -> bytes:
     """A whole nginx configuration: sites' requests pass, nothing else does."""
-    return _fill(
-        "nginx.conf",
-        server=server,
-        upstream="127.0.0.1" if _is_loopback(deployment.bind) else deployment.bind,
-        port=deployment.port,
-        superlink_port=superlink_port,
-        body_limit=deployment.body_limit,
-    )
+    ports = {"port": deployment.port, "superlink_port": superlink_port}
+    return _fill("nginx.conf", server=server, body_limit=deployment.body_limit, **ports)
 
 
-def _fill(template: str, /, **values: object) -> str:
+def _fill(template: str, /, **values: object) -> bytes:
     """A file of ``templates/`` with its values put in; a value that it lacks is an error."""
     text = (files("ecgr.flower.deploy") / "templates" / f"{template}.template").read_text(encoding="utf-8")
-    return Template(text).substitute(values)
-
-
-def _is_loopback(address: str) -> bool:
-    with suppress(ValueError):
-        return address == "localhost" or ip_address(address).is_loopback
-    return False
+    return Template(text).substitute(values).encode()

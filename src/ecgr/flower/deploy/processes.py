@@ -38,14 +38,12 @@ class Service:
         command: what to run.
         environment: the whole environment.
         log: where its output is appended.
-        starts: how often it was started.
     """
 
     name: str
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
-    starts: int = 0
     _process: "subprocess.Popen[bytes] | None" = field(default=None)
     _mark: str = field(default_factory=lambda: uuid4().hex)
 
@@ -65,7 +63,6 @@ class Service:
                 )
             except OSError as error:
                 raise EnvironmentFault(f"cannot start {self.name}: {error.strerror or error}") from None
-        self.starts += 1
 
     @property
     def alive(self) -> bool:
