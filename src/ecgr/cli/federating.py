@@ -42,7 +42,7 @@ def _fields_are_options() -> Iterator[None]:
         yield
     except ConfigError as error:
         named = (
-            re.sub(r"^(?:Guard\.)?(\w+)", lambda field: f"--{field[1].replace('_', '-')}", line)
+            re.sub(r"^(?:Guard\.|Deployment\.)?(\w+)", lambda field: f"--{field[1].replace('_', '-')}", line)
             for line in error.problems
         )
         raise ConfigError(*named) from None

@@ -104,9 +104,7 @@ def write_folders(home: Path, plan: Plan, hosts: Sequence[str] = LOOPBACK, port:
         package / "apps.py": _fill("apps.py", experiment=name, local_data=plan.local_data),
         package / name: experiment,
         server / "server.json": to_json(settings, indent=2),
-        server / "flwr" / "config.toml": _fill(
-            "config.toml", name=CONNECTION, port=port, ca=json.dumps(f"{server.resolve()}/ca.crt")
-        ),
+        server / "flwr" / "config.toml": _fill("config.toml", name=CONNECTION, port=port, ca=certificate),
     }
     for site in sites:
         content |= {site / "ca.crt": (server / "ca.crt").read_bytes()}
