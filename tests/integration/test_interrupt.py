@@ -83,4 +83,4 @@ def test_a_comparison_says_how_many_runs_are_finished(tmp_path: Path) -> None:
     wait_for(process, tmp_path, "runs/compare-quickstart/runs/*/rounds.jsonl")
     *_, line = end(process)  # before it, what three seeds can show
     assert re.search(r"0 of \d+ runs are finished, the others keep their last checkpoint", line)
-    assert "to continue: ecgr compare quickstart --seeds 3" in line
+    assert "to continue: ecgr compare quickstart --no-tune --seeds 3" in line

@@ -151,6 +151,7 @@ def test_arrays_that_were_changed_in_place_are_other_data(tmp_path: Path) -> Non
             seeds=1,
             rounds=1,
             batch_size=8,
+            tune=False,
             engine="serial",
             out=tmp_path,
             warn=said.append,
