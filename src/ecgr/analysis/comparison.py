@@ -15,7 +15,7 @@ from ecgr.analysis.power import seeds_for_effect
 from ecgr.analysis.quantities import Quantity, at_chance
 from ecgr.analysis.records import Run
 from ecgr.analysis.statistics import hedges_dz
-from ecgr.analysis.summaries import RunSummary
+from ecgr.analysis.summaries import RunSummary, mean_or_none
 from ecgr.errors import ConfigError
 
 BASELINE = "fedavg"
@@ -99,7 +99,7 @@ def compare(runs: Iterable[RunSummary], baseline: str | None = None) -> Comparis
     >>> compare(runs).pairs[0].verdict
     'better'
     """
-    runs = tuple(runs)
+    runs = one_a_seed(runs)
     baseline = baseline or default_baseline(runs)
     pairs: list[Pair] = []
     references: list[Reference] = []
@@ -108,6 +108,27 @@ def compare(runs: Iterable[RunSummary], baseline: str | None = None) -> Comparis
         pairs += [replace(pair, setting=setting) for pair in own]
         references += [replace(reference, setting=setting) for reference in beside]
     return Comparison(baseline, tuple(_in_unit(pair) for pair in judge(pairs)), tuple(references), runs)
+
+
+def one_a_seed(runs: Iterable[RunSummary]) -> tuple[RunSummary, ...]:
+    """The runs, with the mean of a seed's clients that trained alone in the place of theirs.
+
+    >>> [run.values for run in one_a_seed([RunSummary("alone", 0, (0.25,)), RunSummary("alone", 0, (0.75,))])]
+    [(0.5,)]
+    """
+    groups: dict[tuple[object, ...], list[RunSummary]] = {}
+    for place, run in enumerate(runs):
+        groups.setdefault((run.setting, run.seed, "") if run.method == "alone" else (place,), []).append(run)
+    return tuple(
+        own[0]
+        if len(own) == 1
+        else replace(
+            own[0],
+            values=tuple(mean_or_none(values) for values in zip(*(run.values for run in own), strict=False)),
+            diverged=any(run.diverged for run in own),
+        )
+        for own in groups.values()
+    )
 
 
 def default_baseline(runs: Sequence[RunSummary]) -> str:

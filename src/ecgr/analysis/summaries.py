@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from ecgr.analysis.quantities import ACCURACY, Quantity
@@ -67,6 +68,12 @@ class RunSummary:
     @property
     def name(self) -> str:
         return " ".join(part for part in (self.setting, self.method) if part) + f" seed {self.seed}"
+
+
+def mean_or_none(values: Sequence[float | None]) -> float | None:
+    """The mean; None where one of them is missing, or there is none."""
+    known = [value for value in values if value is not None]
+    return fmean(known) if known and len(known) == len(values) else None
 
 
 def summaries_json(summaries: Sequence[RunSummary]) -> str:

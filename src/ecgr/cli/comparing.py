@@ -62,6 +62,9 @@ def compare_command(
         int | None,
         typer.Option("--until-level", metavar="MAX", help="Go on, up to MAX rounds, until every method levels off."),
     ] = None,
+    references: Annotated[
+        bool, typer.Option("--references", help="Also train clients alone, and one model on everybody's data.")
+    ] = False,
     settings: options.Set = None,
     out_dir: options.Out = None,
     *,
@@ -88,6 +91,7 @@ def compare_command(
         "tune": False if no_tune else grid_of(tune or []),
         "trials": trials,
         "until_level": until_level,
+        "references": references,
         "out": out_dir,
     }
     source = task_or_name(experiment)

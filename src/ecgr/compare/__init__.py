@@ -34,6 +34,7 @@ def compare(
     tune: Grid | bool | None = None,
     trials: int = TRIALS,
     until_level: int | None = None,
+    references: bool = False,
     workers: int | str = AUTO,
     engine: "str | Cluster | None" = None,
     device: str = "cpu",
@@ -72,6 +73,8 @@ def compare(
             all tried instead.
         trials: how many each method is tuned with.
         until_level: go on, doubling the rounds up to so many, until every method has levelled off.
+        references: also train each of at most 20 clients alone, and one model on everybody's data (pooled): is
+            federating worth it, and how much is left to gain?
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
         engine: ``pool`` (processes, the default), ``serial`` (everything in this one), ``ray``, or an
             `ecgr.simulation.engines.ray.Cluster`.
@@ -93,6 +96,7 @@ def compare(
             tune=tune,
             trials=trials,
             until_level=until_level,
+            references=references,
             out=out,
         )
         check_ready(plan.runs, engine=engine, device=device, partition=bool(plan.tuned))

@@ -5,7 +5,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ecgr.analysis.comparison import Comparison, compare, default_baseline
+from ecgr.analysis.comparison import REFERENCES, Comparison, compare, default_baseline
 from ecgr.analysis.records import Run, find_runs, read_runs
 from ecgr.analysis.summaries import RunSummary, read_summaries
 from ecgr.compare.plan import planned_records
@@ -65,7 +65,7 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
     found = compare(
         [run.summary for run in runs if run.state in ("finished", "diverged")], baseline or default_baseline(summaries)
     )
-    return replace(found, runs=runs)
+    return replace(found, runs=[run for run in runs if run.summary.method not in REFERENCES])
 
 
 def _unplanned(directory: Path) -> list[RunRecord]:

@@ -14,12 +14,14 @@ from numbers import Integral
 from pathlib import Path
 from typing import Any, TypeGuard
 
+from ecgr.analysis.comparison import REFERENCES
 from ecgr.analysis.power import power_of
 from ecgr.analysis.tuning import Space, first_trials
 from ecgr.compare.space import space_of
 from ecgr.config.experiment import Experiment, read
 from ecgr.config.methods import PARTS, method_settings, split_methods
 from ecgr.config.optimizers import CONSTANT_RATE, Constant
+from ecgr.config.partition import chosen_share, partition_of
 from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError
 from ecgr.files import write_atomically
@@ -29,6 +31,10 @@ from ecgr.runs.sweep import Planned, plan
 from ecgr.tables import shown
 
 FILE = "plan.json"
+ALONE_MOST = 20
+"""Clients that train alone, at most: who they are is drawn with the seed."""
+ALONE_TUNED = 3
+"""Clients that the rate of training alone is tuned on."""
 RUNS, TUNING = "runs", "tuning"
 """Folders of a comparison: the runs that are compared, and those on which hyper-parameters were chosen."""
 METHODS = ("fedavg", "fedavgm(server_momentum=0.5)", "drift_correction", "fedavg+ecgr")
@@ -43,6 +49,7 @@ FIRST_SEEDS = TUNING_SEEDS[:2]
 TRIALS = 12
 """For each method, the first being its defaults."""
 LEAST_ROUNDS = 3
+RATE = "optimizer.lr"
 VALIDATION = 0.2
 """The share of the training data that tuning runs are scored on instead of the test data."""
 PROBLEM = ("data", "partition")
@@ -65,7 +72,8 @@ class MethodPlan:
     """A method by its one name, the experiment that it makes, its runs by seed, and what tunes it.
 
     While it is to be tuned, its runs are those at hyper-parameters still to be chosen. Its trials are the first ones,
-    or all of a grid, which has no space.
+    or all of a grid, which has no space. ``variants`` are config keys, and a seed has a run of each: the clients that
+    train alone.
     """
 
     name: str
@@ -74,6 +82,7 @@ class MethodPlan:
     space: Space = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
     chosen: Mapping[str, Any] = field(default_factory=dict)
+    variants: tuple[Mapping[str, Any], ...] = ({},)
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,7 +102,12 @@ class Plan:
     @property
     def pairs(self) -> list[tuple[str, str]]:
         """Who is compared with whom."""
-        return [(method.name, self.baseline.name) for method in self.methods[1:]]
+        return [(method.name, self.baseline.name) for method in self.compared[1:]]
+
+    @property
+    def compared(self) -> list[MethodPlan]:
+        """The methods without the references."""
+        return [method for method in self.methods if method.name not in REFERENCES]
 
     @property
     def rounds(self) -> int:
@@ -147,14 +161,15 @@ class Plan:
     def trial(self, method: MethodPlan, values: Mapping[str, Any], seeds: Sequence[int], rounds: int) -> Trial:
         """One choice of hyper-parameters, trained on a part of the training data and scored on the rest."""
         changes = {**values, "data.validation": VALIDATION, "federation.rounds": rounds}
-        return Trial(values, _runs(method.experiment, changes, seeds, self.directory, self.identify, TUNING))
+        few = replace(method, variants=method.variants[:ALONE_TUNED])
+        return Trial(values, _runs(few, changes, seeds, self.directory, self.identify, TUNING))
 
     def with_choices(self, chosen: Sequence[Mapping[str, Any]], trials: Sequence[tuple[Trial, ...]]) -> "Plan":
         """The same plan with each method's runs at what was chosen for it, and all its trials."""
         methods = [
             replace(
                 method,
-                runs=_runs(method.experiment, best, self.seeds, self.directory, self.identify),
+                runs=_runs(method, best, self.seeds, self.directory, self.identify),
                 chosen=best,
                 trials=tried,
             )
@@ -168,7 +183,7 @@ class Plan:
         methods = [
             replace(
                 method,
-                runs=_runs(method.experiment, {**method.chosen, **changes}, self.seeds, self.directory, self.identify),
+                runs=_runs(method, {**method.chosen, **changes}, self.seeds, self.directory, self.identify),
             )
             for method in self.methods
         ]
@@ -204,6 +219,7 @@ def plan_comparison(
     tune: Grid | bool | None = None,
     trials: int = TRIALS,
     until_level: int | None = None,
+    references: bool = False,
     out: str | Path | None = None,
 ) -> Plan:
     """The runs of a comparison and the directory that it lives in; everything that is wrong is said here."""
@@ -222,10 +238,9 @@ def plan_comparison(
     name = next(iter(named.values()))[1].run.name
     directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
     identify = Identify()
-    planned = tuple(
-        MethodPlan(name, experiment, _runs(experiment, {}, chosen, directory, identify))
-        for name, (_, experiment) in named.items()
-    )
+    listed = [MethodPlan(name, experiment, ()) for name, (_, experiment) in named.items()]
+    listed += _references(raw) if references else []
+    planned = tuple(replace(each, runs=_runs(each, {}, chosen, directory, identify)) for each in listed)
     comparison = Plan(planned, chosen, directory, identify, until_level)
     if until_level is not None:
         _refuse_until(comparison, until_level)
@@ -329,16 +344,30 @@ def _named(raw: Raw, given: Sequence[Any]) -> dict[str, tuple[dict[str, Any], Ex
     return methods
 
 
+def _references(raw: Raw) -> list[MethodPlan]:
+    """Each client by itself, and one model on everybody's data: plain FedAvg of one client."""
+    experiment = Experiment.from_dict(override(raw, method_settings("fedavg")))
+    partition = partition_of(experiment, chosen_share(experiment, experiment.source.load()))
+    clients = min(ALONE_MOST, sum(size > 0 for size in partition.sizes()))
+    alone = tuple({"partition.alone": client} for client in range(clients))
+    pooled = ({"partition.pooled": True},)
+    return [MethodPlan("alone", experiment, (), variants=alone), MethodPlan("pooled", experiment, (), variants=pooled)]
+
+
 def _runs(
-    experiment: Experiment,
+    method: MethodPlan,
     changes: Mapping[str, Any],
     seeds: Sequence[int],
     directory: Path,
     identify: Identify,
     folder: str = RUNS,
 ) -> tuple[Planned, ...]:
-    raw = experiment.raw()
-    experiments = [Experiment.from_dict(override(raw, {**changes, "run.seed": seed})) for seed in seeds]
+    raw = method.experiment.raw()
+    experiments = [
+        Experiment.from_dict(override(raw, {**changes, **variant, "run.seed": seed}))
+        for seed in seeds
+        for variant in method.variants
+    ]
     return tuple(plan(experiments, directory, folder, identify))
 
 
@@ -353,7 +382,10 @@ def _with_trials(comparison: Plan, method: MethodPlan, grid: Grid, count: int) -
         points = [dict(zip(own, values, strict=True)) for values in product(*own.values())]
         rounds = comparison.rounds
     else:
-        method = replace(method, space=space_of(method.experiment))
+        space = space_of(method.experiment)
+        if method.name in REFERENCES:  # a client by itself has no server
+            space = {key: axis for key, axis in space.items() if key == RATE}
+        method = replace(method, space=space)
         points = first_trials(method.space, count) if method.space else []
         rounds = comparison.first_rounds
     return replace(method, trials=tuple(comparison.trial(method, values, FIRST_SEEDS, rounds) for values in points))

@@ -30,7 +30,7 @@ def levelled(plan: Plan) -> bool:
     """Whether every method has levelled off; one that diverged has no end to wait for."""
     finished = {
         method.name: read_runs(records, [method.name] * len(records))
-        for method in plan.methods
+        for method in plan.compared
         if (records := [run.record for run in method.runs if run.finished])
     }
     ends = [end for run in finished[plan.baseline.name] if (end := run.summary.values[-1]) is not None]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from ecgr.analysis.quantities import ACCURACY, Quantity
 from ecgr.analysis.records import read_runs
+from ecgr.analysis.summaries import mean_or_none
 from ecgr.analysis.tuning import Choice, Scored, Space, choose, extension, ranking
 from ecgr.compare.plan import FIRST_SEEDS, TUNING_SEEDS, VALIDATION, MethodPlan, Plan, Trial
 from ecgr.errors import ConfigError, QuorumLost
@@ -74,15 +75,15 @@ class Search:
         return choose(self.method.name, scored, self.quantity, self.space, added)
 
     def _scores(self, runs: Sequence[Planned]) -> dict[int, float | None]:
-        """How each run ended on the validation data."""
-        scores: dict[int, float | None] = {}
+        """How the runs of each seed ended on the validation data; None where one of them failed."""
+        scores: dict[int, list[float | None]] = {}
         for planned in runs:
             score = None
             if planned.finished:
                 (run,) = read_runs([planned.record], [self.method.name])
                 score, self.quantity = run.summary.end, run.summary.metric
-            scores[planned.experiment.run.seed] = score
-        return scores
+            scores.setdefault(planned.experiment.run.seed, []).append(score)
+        return {seed: mean_or_none(found) for seed, found in scores.items()}
 
 
 def tune(plan: Plan, make: Make, warn: Warn) -> Plan:

@@ -64,6 +64,18 @@ def partition_of(experiment: Experiment, dataset: Dataset) -> Partition:
         )
     if len(empty) == len(partition):
         raise ConfigError("partition: no client has any data")
+    return _reference(experiment, partition)
+
+
+def _reference(experiment: Experiment, partition: Partition) -> Partition:
+    """One client with all samples, or one of the clients by itself, where that is asked for."""
+    settings = experiment.partition
+    if settings.pooled:
+        return Partition.of([np.concatenate(partition.clients)])
+    if settings.alone is not None:
+        able = [client for client, size in enumerate(partition.sizes()) if size]
+        order = stream(experiment.run.seed, "alone").permutation(able)
+        return Partition.of([partition.clients[order[settings.alone % len(order)]]])
     return partition
 
 

@@ -172,13 +172,16 @@ class PartitionSettings:
 
     Without ``clients``, there are as many as the data have groups (if the partition is by groups), as many as ``file``
     has, or else ten. Without ``min_batches``, every client has a batch, or an equal share where there are not so many
-    samples; groups stay as they are.
+    samples; groups stay as they are. ``pooled`` gives everybody's samples to one client, ``alone`` keeps one client and
+    its samples, drawn with the seed: what a comparison measures by.
     """
 
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
     min_batches: Annotated[int, Field(ge=0)] | None = None
     empty: Literal["error", "skip"] = "error"
     file: str | None = None
+    pooled: bool = False
+    alone: Annotated[int, Field(ge=0)] | None = None
 
 
 @component

@@ -227,7 +227,7 @@ def epoch_batches(problem: Problem, client: int, round_index: int) -> Iterator[T
     federation = problem.experiment.federation
     own = problem.partition.clients[client]
     rng = stream(problem.experiment.run.seed, "batches", round_index, client)
-    sizes = batch_sizes(len(own), federation.batch_size, federation.last_batch)
+    sizes = batch_sizes(samples_of(problem, client), federation.batch_size, federation.last_batch)
     for _ in range(federation.local_epochs):
         order = torch.from_numpy(rng.permutation(own))
         yield from torch.split(order[: sum(sizes)], sizes)
@@ -236,8 +236,14 @@ def epoch_batches(problem: Problem, client: int, round_index: int) -> Iterator[T
 def local_steps(problem: Problem, client: int) -> int:
     """T, the number of steps that a client takes in a round."""
     federation = problem.experiment.federation
-    samples = len(problem.partition.clients[client])
-    return federation.local_epochs * len(batch_sizes(samples, federation.batch_size, federation.last_batch))
+    sizes = batch_sizes(samples_of(problem, client), federation.batch_size, federation.last_batch)
+    return federation.local_epochs * len(sizes)
+
+
+def samples_of(problem: Problem, client: int) -> int:
+    """How many samples an epoch of a client has: its own, or of pooled ones as many as a round's participants have."""
+    count, experiment = len(problem.partition.clients[client]), problem.experiment
+    return max(1, round(experiment.federation.participation * count)) if experiment.partition.pooled else count
 
 
 def batch_sizes(samples: int, batch_size: int, last_batch: str) -> list[int]:
