@@ -62,7 +62,8 @@ def test_clients_that_trained_alone_are_one_curve_a_seed() -> None:
     merged = [run for run in one_a_seed(runs) if run.method == "alone"]
     assert [run.values for run in merged] == [pytest.approx((0.2, 0.4))] * 2
     (reference,) = compare([*runs, *(RunSummary("fedprox", seed, (0.5, 0.6)) for seed in (0, 1))]).references
-    assert (reference.name, reference.score) == ("alone", pytest.approx(0.4))
+    assert reference.name == "alone"
+    assert reference.score == pytest.approx(0.4)
 
 
 @pytest.mark.slow
