@@ -38,29 +38,26 @@ def compare_command(
     methods: Annotated[
         str | None,
         typer.Option(
-            "--methods",
             help="What is compared, e.g. 'fedavg,scaffold(damping=0.5)/lookahead'; by default"
             " fedavg,fedavgm(server_momentum=0.5),drift_correction,fedavg+ecgr.",
         ),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option("--baseline", help="What the others are compared with; the first method by default.")
+        str | None, typer.Option(help="What the others are compared with; the first method by default.")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option("--seeds", help="How many (10, the default, means 0 to 9), or which: 0,1,42 or 3-7.")
+        str | None, typer.Option(help="How many (10, the default, means 0 to 9), or which: 0,1,42 or 3-7.")
     ] = None,
     tune: Annotated[
         list[str] | None,
-        typer.Option(
-            "--tune", metavar="KEY=VALUES", help="Tune each method over these values instead of its own. Repeatable."
-        ),
+        typer.Option(metavar="KEY=VALUES", help="Tune each method over these values instead of its own. Repeatable."),
     ] = None,
     no_tune: Annotated[bool, typer.Option("--no-tune", help="Take all hyper-parameters as they are.")] = False,
-    trials: Annotated[int, typer.Option("--trials", help="How many choices each method is tuned with.")] = 12,
-    rounds: Annotated[int | None, typer.Option("--rounds", help="The same as --set federation.rounds=N.")] = None,
+    trials: Annotated[int, typer.Option(help="How many choices each method is tuned with.")] = 12,
+    rounds: Annotated[int | None, typer.Option(help="The same as --set federation.rounds=N.")] = None,
     until_level: Annotated[
         int | None,
-        typer.Option("--until-level", metavar="MAX", help="Go on, up to MAX rounds, until every method levels off."),
+        typer.Option(metavar="MAX", help="Go on, up to MAX rounds, until every method levels off."),
     ] = None,
     references: Annotated[
         bool, typer.Option("--references", help="Also train clients alone, and one model on everybody's data.")
@@ -149,7 +146,7 @@ def grid_of(assignments: Sequence[str]) -> dict[str, list[Any]]:
 def demo_command(
     out_dir: Annotated[Path, typer.Option("--out", help="Where runs and results go.")] = Path("runs/demo"),
     workers: Workers = "auto",
-    seeds: Annotated[int, typer.Option("--seeds", help="How many.")] = 10,
+    seeds: Annotated[int, typer.Option(help="How many.")] = 10,
     open_it: OpenPage = False,
 ) -> None:
     """Compare five tuned methods on 1,438 handwritten digits at ten non-IID clients: what helps, and by how much."""

@@ -67,16 +67,14 @@ def partition_command(
         str | None,
         typer.Argument(metavar="[PRESET or FILE]", help="As for run and compare; by default the preset for --data."),
     ] = None,
-    data: Annotated[str | None, typer.Option("--data", help="Data set.")] = None,
-    clients: Annotated[int | None, typer.Option("--clients", help="How many clients.")] = None,
-    alpha: Annotated[float | None, typer.Option("--alpha", help="Concentration of the Dirichlet draw.")] = None,
-    seed: Annotated[int | None, typer.Option("--seed", help="Seed.")] = None,
+    data: Annotated[str | None, typer.Option(help="Data set.")] = None,
+    clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
+    alpha: Annotated[float | None, typer.Option(help="Concentration of the Dirichlet draw.")] = None,
+    seed: Annotated[int | None, typer.Option(help="Seed.")] = None,
     settings: Set = None,
-    save: Annotated[
-        Path | None, typer.Option("--save", dir_okay=False, help="Write the partition for partition.file.")
-    ] = None,
+    save: Annotated[Path | None, typer.Option(dir_okay=False, help="Write the partition for partition.file.")] = None,
     picture: Annotated[
-        Path | None, typer.Option("--picture", dir_okay=False, help="PNG, PDF or SVG; partition.png by default.")
+        Path | None, typer.Option(dir_okay=False, help="PNG, PDF or SVG; partition.png by default.")
     ] = None,
     as_json: Json = False,
 ) -> None:

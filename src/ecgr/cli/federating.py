@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NoReturn
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -75,7 +75,7 @@ def local_command(
     clients: Clients = None,
     sites: Annotated[
         Path | None,
-        typer.Option("--sites", help="A folder with one folder a site: its data and nobody else's."),
+        typer.Option(help="A folder with one folder a site: its data and nobody else's."),
     ] = None,
     settings: Set = None,
     out_dir: Out = None,
@@ -87,7 +87,7 @@ def local_command(
 ) -> None:
     """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
     folders = [] if sites is None else _folders(sites, clients)
-    task = _is_task(experiment)
+    task = NAMED.fullmatch(experiment) is not None
     if task and folders:
         raise ConfigError(f"--sites: {experiment} brings all samples itself; leave --sites out, or give a TOML file")
     # A task knows its clients; how many sites share a preset's samples has to be said.
@@ -103,7 +103,7 @@ def local_command(
     listed = _sites_of(folders, chosen)
     made_by = {"task": experiment, "folder": str(Path.cwd()), "settings": changes} if task else None
     plan = Plan(chosen, listed, guard, directory, local_data=bool(folders), task=made_by)
-    signal.signal(signal.SIGTERM, _interrupt)
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
     with round_progress(f"{len(listed)} sites", chosen.federation.rounds) as progress:
         record = federate(plan, progress, complain, folders)
     for line in _not_used(record, [site.name for site in listed]):
@@ -179,14 +179,14 @@ def keys_command(
 )
 def check_command(
     experiment: PresetOrFile,
-    client: Annotated[int, typer.Option("--client", help="Which site this is, from 0.")] = 0,
+    client: Annotated[int, typer.Option(help="Which site this is, from 0.")] = 0,
     clients: Clients = None,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
     """At a site: load what it holds, train one step, and say what was found. Nothing is sent."""
     _refuse_task(experiment)
-    chosen = load(experiment, {**overrides(settings), **({} if clients is None else {"partition.clients": clients})})
+    chosen = load(experiment, _changes(clients, settings))
     from ecgr.flower.apps.site import check_site
 
     found = check_site(chosen, client)
@@ -210,7 +210,7 @@ def check_command(
 )
 @gathered(guard=partial(_guard, deadline=3600.0))
 def init_command(
-    server: Annotated[str, typer.Option("--server", help="The name under which sites reach the server.")],
+    server: Annotated[str, typer.Option(help="The name under which sites reach the server.")],
     experiment: PresetOrFile = "quickstart",
     clients: Clients = None,
     sites: Annotated[
@@ -219,17 +219,17 @@ def init_command(
     ] = None,
     settings: Set = None,
     out_dir: Annotated[Path, typer.Option("--out", help="Where to write; must be new or empty.")] = Path("federation"),
-    port: Annotated[int, typer.Option("--port", help="The proxy's public port.")] = 8443,
-    body_limit: Annotated[int, typer.Option("--body-limit", help="Largest request of a site, in megabytes.")] = 64,
+    port: Annotated[int, typer.Option(help="The proxy's public port.")] = 8443,
+    body_limit: Annotated[int, typer.Option(help="Largest request of a site, in megabytes.")] = 64,
     environment: Annotated[
-        str, typer.Option("--environment", help="Where ecgr is installed, on every machine: a virtual environment.")
+        str, typer.Option(help="Where ecgr is installed, on every machine: a virtual environment.")
     ] = "/opt/ecgr",
-    data: Annotated[str, typer.Option("--data", help="Where a site's data lie.")] = "/srv/ecgr/data",
+    data: Annotated[str, typer.Option(help="Where a site's data lie.")] = "/srv/ecgr/data",
     local_data: Annotated[
         bool, typer.Option("--local-data", help="Each site holds its own samples; otherwise all hold the whole set.")
     ] = False,
     test: Annotated[
-        Path | None, typer.Option("--test", help="Arrays at the server to evaluate on; else sites evaluate on theirs.")
+        Path | None, typer.Option(help="Arrays at the server to evaluate on; else sites evaluate on theirs.")
     ] = None,
     *,
     guard: Any,
@@ -273,13 +273,9 @@ def _known_sites(sites: list[str] | None, clients: int | None) -> list[tuple[str
     return list(found.items())
 
 
-def _is_task(experiment: str) -> bool:
-    return NAMED.fullmatch(experiment) is not None
-
-
 def _refuse_task(experiment: str) -> None:
     """A Python file makes its samples where it runs, so what it makes at a site is not what the server has."""
-    if _is_task(experiment):
+    if NAMED.fullmatch(experiment):
         raise ConfigError(
             f"experiment: {experiment} is a task with its samples, which `federate local` and `ecgr run` can train; for"
             ' several machines give a preset or a TOML file, with [data] name = "site" where sites load their own'
@@ -294,7 +290,3 @@ def _changes(clients: int | None, settings: list[str] | None) -> dict[str, Any]:
     if changes.get("partition.clients", clients) != clients:
         raise ConfigError(f"--clients: {clients} sites, but partition.clients is set to {changes['partition.clients']}")
     return {**changes, "partition.clients": clients}
-
-
-def _interrupt(number: int, frame: object) -> NoReturn:
-    raise KeyboardInterrupt

@@ -85,7 +85,7 @@ def work_of(
     workers: Workers = "auto",
     engine: Annotated[
         str | None,
-        typer.Option("--engine", help="Where clients train: serial, pool or ray; serial by default for one worker."),
+        typer.Option(help="Where clients train: serial, pool or ray; serial by default for one worker."),
     ] = None,
     ray_address: Annotated[
         str | None,

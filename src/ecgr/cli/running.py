@@ -36,7 +36,7 @@ def run_command(
     *,
     work: options.Work,
     resume: options.Resume = False,
-    log: Annotated[str | None, typer.Option("--log", help="Also write for a tracker: tensorboard.")] = None,
+    log: Annotated[str | None, typer.Option(help="Also write for a tracker: tensorboard.")] = None,
     as_json: options.Json = False,
 ) -> None:
     """Run one experiment."""

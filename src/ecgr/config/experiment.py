@@ -59,7 +59,6 @@ class ModelChoice:
 
     @property
     def described(self) -> dict[str, Any]:
-        """How records describe it."""
         return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}}
 
     def build(self, shape: Mapping[str, int]) -> Module:
