@@ -15,12 +15,14 @@ import dis
 import os
 import sys
 import sysconfig
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 from hashlib import sha256
 from importlib import import_module
 from importlib.util import find_spec
+from inspect import getattr_static
+from operator import itemgetter
 from pathlib import Path, PurePath
 from types import BuiltinFunctionType, CodeType, FunctionType, MappingProxyType, MethodType, ModuleType
 from typing import Any, NamedTuple
@@ -43,22 +45,22 @@ def code_of(part: Any) -> Code:
     walk = _Walk()
     state = walk.text(part)
     walk.finish()
-    if (
-        not isinstance(part, type | FunctionType | BuiltinFunctionType)
-        and type(part).__module__.split(".")[0] != "ecgr"
-    ):
-        walk.pieces[STATE] = digest(state)
+    is_object = not isinstance(part, type | FunctionType | BuiltinFunctionType)
+    if is_object and type(part).__module__.split(".")[0] != "ecgr":
+        walk.pieces[STATE] = _digest(state)
     return Code(dict(sorted(walk.pieces.items())), dict(sorted(walk.packages.items())))
 
 
 def qualified_name(kind: Any) -> str:
     """Where a class or function is defined, in characters that a file's name may have."""
-    name = f"{getattr(kind, '__module__', None)}.{kind.__qualname__}"
+    return _plain_name(f"{getattr(kind, '__module__', None)}.{kind.__qualname__}")
+
+
+def _plain_name(name: str) -> str:
     return name.replace("<locals>.", "").replace("<lambda>", "lambda")
 
 
-def digest(text: str) -> str:
-    """A short hash."""
+def _digest(text: str) -> str:
     return sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:16]
 
 
@@ -69,7 +71,7 @@ class _Walk:
         self.pieces: dict[str, str] = {}
         self.packages: dict[str, str] = {}
         self._names: dict[int, str] = {}
-        self._taken: dict[str, int] = {}
+        self._taken: Counter[str] = Counter()
         self._todo: deque[tuple[str, Any]] = deque()
         self._open: list[int] = []
         self._kept: list[Any] = []  # what has an id here must not give it to something else
@@ -80,9 +82,9 @@ class _Walk:
         """Follow all that was met."""
         while self._todo:
             name, definition = self._todo.popleft()
-            self._folder = _folder(definition)
+            self._folder = str(Path(_file(definition) or ".").absolute().parent)
             said = self._function(definition) if isinstance(definition, FunctionType) else self._class(definition)
-            self.pieces[name] = digest("\n".join(said))
+            self.pieces[name] = _digest("\n".join(said))
 
     def text(self, value: Any) -> str:  # noqa: PLR0911  # one for each kind
         """A value as text that is the same wherever the value is."""
@@ -93,7 +95,9 @@ class _Walk:
         if isinstance(value, FunctionType) and not _is_installed(value.__code__.co_filename):
             return self._later(value, f"{_home(value)}.{value.__qualname__}")
         if isinstance(value, type):
-            return self._met_class(value)
+            if not _is_user(value):
+                return self._installed(value.__module__, value.__qualname__)
+            return self._later(value, f"{value.__module__}.{value.__qualname__}")
         if isinstance(value, ModuleType):
             return self._module(value, None)
         if id(value) in self._open:
@@ -106,7 +110,7 @@ class _Walk:
             said = f"a {self.text(type(value))}"
         finally:
             self._open.pop()
-        return said if len(said) < LONG else digest(said)
+        return said if len(said) < LONG else _digest(said)
 
     def _value(self, value: Any) -> str:  # noqa: PLR0911  # one for each kind
         kind = type(value)
@@ -124,9 +128,8 @@ class _Walk:
             return f"{self.text(value.__func__)} of {self.text(value.__self__)}"
         if isinstance(value, PurePath):
             return f"path {os.path.relpath(value, self._folder) if value.is_absolute() else value}"
-        if isinstance(value, staticmethod | classmethod | property | cached_property):
-            inner = (getattr(value, name, None) for name in ("__func__", "fget", "fset", "fdel", "func"))
-            return f"{kind.__name__} {self._texts(inner)}"
+        if isinstance(value, property | cached_property):
+            return f"{kind.__name__} {self._texts(getattr(value, n, None) for n in ('fget', 'fset', 'fdel', 'func'))}"
         if hasattr(value, "__wrapped__"):
             return f"{kind.__name__} {self.text(value.__wrapped__)}"
         if hasattr(value, "__array__") and hasattr(value, "dtype"):
@@ -139,10 +142,8 @@ class _Walk:
         return ", ".join(self.text(value) for value in values)
 
     def _bytes(self, value: Any) -> str:
-        if hasattr(value, "detach"):
-            torch = sys.modules["torch"]
-            value = value.detach().cpu().to_dense() if value.layout != torch.strided else value.detach().cpu()
-            return sha256(value.contiguous().reshape(-1).view(torch.uint8).numpy()).hexdigest()[:16]
+        if hasattr(value, "detach"):  # numpy has no bfloat16
+            value = value.detach().cpu().to_dense().contiguous().reshape(-1).view(sys.modules["torch"].uint8).numpy()
         import numpy as np  # only for arrays
 
         array = np.asarray(value)
@@ -159,7 +160,7 @@ class _Walk:
             return f"{self.text(kind)} {reduced}"
         make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
         if isinstance(state, dict):  # what was computed on demand says nothing, and is not there the first time
-            state = {k: v for k, v in state.items() if not isinstance(_member(kind, k), cached_property)}
+            state = {k: v for k, v in state.items() if not isinstance(getattr_static(kind, k, None), cached_property)}
         held = [make, arguments, state, list(items or ()), list(pairs or ())]
         return f"{self.text(kind)} {self._texts(held)}"
 
@@ -171,17 +172,12 @@ class _Walk:
         around = f" around {self._texts(inner)}" if any(map(_is_user, inner)) else ""
         return self._installed(_home(function), function.__qualname__) + around
 
-    def _met_class(self, kind: type) -> str:
-        if not _is_user(kind):
-            return self._installed(kind.__module__, kind.__qualname__)
-        return self._later(kind, f"{kind.__module__}.{kind.__qualname__}")
-
     def _later(self, definition: Any, name: str) -> str:
         """A definition's name here; two of one name are told apart by the order in which they are met."""
         if id(definition) not in self._names:
-            name = name.replace("<locals>.", "").replace("<lambda>", "lambda")
-            number = self._taken[name] = self._taken.get(name, 0) + 1
-            self._names[id(definition)] = name if number == 1 else f"{name} ({number})"
+            name = _plain_name(name)
+            self._taken[name] += 1
+            self._names[id(definition)] = name if self._taken[name] == 1 else f"{name} ({self._taken[name]})"
             self._kept.append(definition)
             self._todo.append((self._names[id(definition)], definition))
         return self._names[id(definition)]
@@ -191,13 +187,15 @@ class _Walk:
         yield self.text([function.__defaults__, function.__kwdefaults__])
         yield self.text({name: value for name, value in vars(function).items() if name != "__wrapped__"})
         yield from (f"{name} = {self.text(value)}" for name, value in _cells(function))
-        home, names = _home(function), _names(function.__code__)
-        for name in sorted(_loaded(function.__code__, LOADS)):
-            if name in function.__globals__ and not name.startswith("__"):
-                yield self._global(home, name, function.__globals__[name], names)
-        for name in sorted(_loaded(function.__code__, ("IMPORT_NAME",))):
-            for module in _imported(name, function.__globals__.get("__package__")):
-                yield self._module(module, names)
+        codes, around = list(_codes(function.__code__)), function.__globals__
+        names = {name for code in codes for name in code.co_names}
+        done = sorted({(str(step.argval), step.opname) for code in codes for step in dis.get_instructions(code)})
+        for name, operation in done:
+            if operation in LOADS and name in around and not name.startswith("__"):
+                yield self._global(_home(function), name, around[name], names)
+            elif operation == "IMPORT_NAME":
+                for module in _imported(name, around.get("__package__")):
+                    yield self._module(module, names)
 
     def _class(self, kind: type) -> Iterator[str]:
         yield self._texts([type(kind), *kind.__bases__])
@@ -213,7 +211,7 @@ class _Walk:
             return f"{name} = {self._module(value, names)}"
         if not isinstance(value, type | FunctionType) and not hasattr(value, "__qualname__"):
             key = f"{CONSTANT} {home}.{name}"
-            self.pieces[key] = self.pieces.get(key) or digest(self.text(value))
+            self.pieces[key] = self.pieces.get(key) or _digest(self.text(value))
             return name
         return f"{name} = {self.text(value)}"
 
@@ -221,14 +219,12 @@ class _Walk:
         """Of a user's module what is ``names``; all of it where that says nothing, or is not known."""
         if not _is_user(module):
             return self._installed(module.__name__, "")
-        held = {k: v for k, v in vars(module).items() if not k.startswith("__")}
-        wanted = {k: v for k, v in held.items() if names is None or k in names}
-        if not wanted or names is None:
-            if module.__name__ in self._modules:
-                return module.__name__
+        held = [(k, v) for k, v in sorted(vars(module).items(), key=itemgetter(0)) if not k.startswith("__")]
+        wanted = [(k, v) for k, v in held if k in (names or ())]
+        if not wanted and module.__name__ not in self._modules:
             self._modules.add(module.__name__)
             wanted = held
-        said = [self._global(module.__name__, k, v, names or set()) for k, v in sorted(wanted.items())]
+        said = [self._global(module.__name__, k, v, names or set()) for k, v in wanted]
         return f"{module.__name__}: {', '.join(said)}"
 
     def _code(self, code: CodeType) -> str:
@@ -264,16 +260,6 @@ def _codes(code: CodeType) -> Iterator[CodeType]:
             yield from _codes(constant)
 
 
-def _names(code: CodeType) -> set[str]:
-    return {name for each in _codes(code) for name in each.co_names}
-
-
-def _loaded(code: CodeType, operations: tuple[str, ...]) -> set[str]:
-    """The names that some operations of a code and of those within it load."""
-    instructions = (instruction for each in _codes(code) for instruction in dis.get_instructions(each))
-    return {str(instruction.argval) for instruction in instructions if instruction.opname in operations}
-
-
 def _imported(name: str, package: Any) -> Iterator[ModuleType]:
     """The user's modules that an import within a function means."""
     for full in (name, f"{package}.{name}") if package else (name,):
@@ -283,10 +269,6 @@ def _imported(name: str, package: Any) -> Iterator[ModuleType]:
                 yield import_module(full)
         except Exception:  # it fails when it is called, then, and says so
             continue
-
-
-def _member(kind: type, name: str) -> Any:
-    return next((vars(base)[name] for base in kind.__mro__ if name in vars(base)), None)
 
 
 def _is_user(value: Any, around: tuple[int, ...] = ()) -> bool:
@@ -300,19 +282,18 @@ def _is_user(value: Any, around: tuple[int, ...] = ()) -> bool:
     if not isinstance(value, type | ModuleType):
         return _is_user(type(value))
     name = value.__name__ if isinstance(value, ModuleType) else value.__module__
-    module = value if isinstance(value, ModuleType) else sys.modules.get(name)
-    if module is None or name == "__main__":  # from a script, a notebook, or another process
+    if name == "__main__" or (isinstance(value, type) and name not in sys.modules):  # a script, or another process's
         return True
-    file = getattr(module, "__file__", None)
-    package = getattr(sys.modules.get(name.partition(".")[0]), "__file__", None)
-    return file is not None and not any(_is_installed(each) for each in (file, package) if each is not None)
+    files = _file(value), getattr(sys.modules.get(name.partition(".")[0]), "__file__", None)
+    return files[0] is not None and not any(map(_is_installed, filter(None, files)))
 
 
-def _folder(definition: Any) -> str:
+def _file(definition: Any) -> str | None:
+    """Where a function, a class or a module is written, if that is a file."""
     if isinstance(definition, FunctionType):
-        return str(Path(definition.__code__.co_filename).absolute().parent)
-    module = sys.modules.get(definition.__module__)
-    return str(Path(getattr(module, "__file__", None) or ".").absolute().parent)
+        return definition.__code__.co_filename
+    module = definition if isinstance(definition, ModuleType) else sys.modules.get(definition.__module__)
+    return getattr(module, "__file__", None)
 
 
 @cache
@@ -337,8 +318,5 @@ def _version(package: str) -> str:
     said = getattr(sys.modules.get(package), "__version__", None)
     if isinstance(said, str):
         return said
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        names = metadata.packages_distributions().get(package, [])
-        return metadata.version(names[0]) if names else "unknown"
+    names = metadata.packages_distributions().get(package, [])
+    return metadata.version(names[0]) if names else "unknown"

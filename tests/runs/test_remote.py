@@ -55,7 +55,7 @@ def test_pieces_that_come_back_make_the_same_run(tmp_path: Path, every: int) -> 
 def test_a_driver_that_was_killed_goes_on_with_the_pieces_it_has(tmp_path: Path) -> None:
     job = job_in(tmp_path)
     with seen_by_others([job], seconds=0.0) as (remote,):
-        rest = unseen(remote).received(Piece(unseen=True))
+        rest = unseen(remote).received(Piece(ended=False))
         assert isinstance(rest, Rest)
         rest.job.received(rest.job.run({}))
     assert job.planned.rounds_done == 1

@@ -4,6 +4,7 @@ import os
 import platform
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
@@ -46,7 +47,8 @@ class Identify:
             versions["python"] = f"{sys.version_info.major}.{sys.version_info.minor}"
         data = dict(self._files(experiment.source) if files is None else files)
         if experiment.partition.file is not None:
-            data |= _partition_file(experiment.partition.file)
+            with suppress(OSError):  # said when the samples are partitioned
+                data[PARTITION] = sha256(Path(experiment.partition.file).read_bytes()).hexdigest()
         return {"config": experiment.to_dict(), "data": data, "code": code, "versions": versions}
 
     def _code_of(self, part: Any) -> Code:
@@ -60,10 +62,9 @@ class Identify:
             return {"task": (source.identity if isinstance(source, Task) else source).sha256}
         known = next((files for other, files in self._data if other == source), None)
         if known is None:
-            try:
+            known = {}
+            with suppress(EcgrError):  # other machines may have it; where none has, each run says why
                 known = source.load().files
-            except EcgrError:  # other machines may have it; where none has, each run says why
-                known = {}
             self._data.append((source, known))
         return known
 
@@ -83,13 +84,6 @@ def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:
         yield "loss", unwrap(loss)
     for name in ("partitioner", "correction", "server", "regulator", "optimizer", "schedule"):
         yield name, unwrap(getattr(experiment, name))
-
-
-def _partition_file(path: str) -> dict[str, str]:
-    try:
-        return {PARTITION: sha256(Path(path).read_bytes()).hexdigest()}
-    except OSError:  # said when the samples are partitioned
-        return {}
 
 
 def method_of(experiment: Experiment) -> Method:

@@ -106,8 +106,7 @@ def made_anew(places: Mapping[Path, Identity]) -> list[str]:
         name = re.escape(directory.name.rpartition("-")[0])
         beside = [path for path in directory.parent.iterdir() if re.fullmatch(f"{name}-[0-9a-f]+", path.name)]
         records = [RunRecord(path).manifest for path in beside if RunRecord.is_run(path)]
-        alike = [record for record in records if _settings(record["config"]) == _settings(identity["config"])]
-        if alike:
+        if alike := [record for record in records if not differences(record["config"], identity["config"], "config")]:
             newest = max(alike, key=lambda record: str(record.get("created")))
             reasons[", ".join(changed_facts(newest, identity)), directory.parent] += 1
     return [
@@ -115,12 +114,6 @@ def made_anew(places: Mapping[Path, Identity]) -> list[str]:
         for (what, folder), number in reasons.items()
         if what
     ]
-
-
-def _settings(config: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """A config without what other facts say better."""
-    apart = {*LABELS, *PLACES, ("data", "sha256")}
-    return {s: {k: v for k, v in values.items() if (s, k) not in apart} for s, values in config.items()}
 
 
 def refuse_mixed(records: Sequence[RunRecord], methods: Sequence[str]) -> None:

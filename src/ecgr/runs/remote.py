@@ -39,14 +39,13 @@ class Pause(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a machine answers: ``unseen``, give me the files; or what it did, with the files where it worked on its own.
+    """What a machine answers: whether there is nothing left to do, and the files where it worked on its own.
 
-    ``ended`` is whether there is nothing left to do.
+    Without an end and without files it asks for them.
     """
 
-    unseen: bool = False
+    ended: bool
     files: Files | None = None
-    ended: bool = True
     failure: Failure | None = None
 
 
@@ -61,40 +60,36 @@ class RemoteJob:
 
     @property
     def cost(self) -> int:
-        """As of the run itself."""
         return self.job.cost
 
     def run(self, workspace: Tasks) -> Piece:
-        """Make the run or a piece of it."""
         if self.token.exists():
             wait_until_free(self.job.planned.directory)
-            return Piece(failure=self.job.run(workspace))
+            return Piece(ended=True, failure=self.job.run(workspace))
         if self.files is None:
-            return Piece(unseen=True)
+            return Piece(ended=False)
         with TemporaryDirectory(prefix="ecgr-") as folder:
             directory = Path(folder) / self.job.planned.name
             write_files(directory, self.files)
             planned = replace(self.job.planned, directory=directory)
             done, total = planned.rounds_done, planned.experiment.federation.rounds
             checkpoints = range(0, total, planned.experiment.run.checkpoint_every)
-            own = [number for number in checkpoints if number > done]
-            try:
+            watch = pause_after(self.seconds, [number for number in checkpoints if number > done])
+            ended, failure = False, None
+            with suppress(Pause):
                 # checkpoints are no further apart than pieces are long, so that each piece has one
                 apart = min(CHECKPOINTS_APART, self.seconds)
-                failure = replace(self.job, planned=planned).run(workspace, pause_after(self.seconds, own), apart)
-            except Pause:
-                return Piece(files=read_files(directory), ended=False)
-            return Piece(files=read_files(directory), failure=failure)
+                failure = replace(self.job, planned=planned).run(workspace, watch, apart)
+                ended = True
+            return Piece(ended, read_files(directory), failure)
 
     def received(self, answer: Piece) -> Rest | Failure | None:
         """Keep what came back; what is left to do, or how the run ended."""
         directory = self.job.planned.directory
-        if answer.unseen:
-            return Rest(replace(self, files=read_files(directory)))
         if answer.files is not None:
             with locked(directory):
                 write_files(directory, answer.files)
-        return answer.failure if answer.ended else Rest(replace(self, files=answer.files))
+        return answer.failure if answer.ended else Rest(replace(self, files=answer.files or read_files(directory)))
 
 
 @contextmanager
@@ -109,15 +104,15 @@ def seen_by_others(jobs: Sequence[RunJob], seconds: float = PIECE) -> Iterator[l
     except OSError as error:
         raise EnvironmentFault(f"cannot use {error.filename}: {error.strerror or error}") from None
     try:
-        yield [_remote(job, name, seconds) for job in jobs]
+        # another process need not be where this one is
+        there = [replace(job.planned, directory=job.planned.directory.resolve()) for job in jobs]
+        yield [
+            RemoteJob(replace(job, planned=planned), planned.directory.parent / name, seconds)
+            for job, planned in zip(jobs, there, strict=True)
+        ]
     finally:
         for folder in folders:
             (folder / name).unlink(missing_ok=True)
-
-
-def _remote(job: RunJob, token: str, seconds: float) -> RemoteJob:
-    directory = job.planned.directory.resolve()  # another process need not be where this one is
-    return RemoteJob(replace(job, planned=replace(job.planned, directory=directory)), directory.parent / token, seconds)
 
 
 def pause_after(seconds: float, rounds: Collection[int], clock: Callable[[], float] = time.monotonic) -> Watch:

@@ -253,11 +253,8 @@ def asked_workers(workers: int | str, remote: bool) -> int | None:
 
 
 def cores() -> int:
-    """The cores that this process may use."""
-    try:
-        return len(os.sched_getaffinity(0))
-    except AttributeError:  # not on every system
-        return os.cpu_count() or 1
+    """The cores that this process may use; not every system says which."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def tensorboard(directory: Path) -> Watch:
