@@ -237,17 +237,6 @@ def test_an_update_can_be_applied_to_another_copy_of_the_model() -> None:
         update.apply_(nn.Linear(3, 3))
 
 
-def test_the_state_dict_of_an_update_has_the_parameters_names_and_shapes() -> None:
-    model = mlp()
-    optimizer = SGD(model.parameters(), lr=0.1)
-    with ecgr.Recorder(model, optimizer) as recorder:
-        train(model, optimizer)
-    update = recorder.regulated(ecgr.ECGR())
-    named = update.as_state_dict()
-    assert {name: p.shape for name, p in model.named_parameters()} == {n: t.shape for n, t in named.items()}
-    assert torch.equal(torch.cat([t.reshape(-1) for t in named.values()]), update.flat)
-
-
 def test_the_hook_is_gone_after_the_block_and_after_an_exception() -> None:
     model = mlp()
     optimizer = SGD(model.parameters(), lr=0.1)
@@ -330,14 +319,6 @@ def test_asking_without_a_recorded_step_says_what_to_do() -> None:
         recorder.regulated(ecgr.ECGR())
 
 
-def test_the_plain_update_without_a_recorded_step_also_says_what_to_do() -> None:
-    """`plain` is public beside `regulated`; before the block it must not end in a bare AttributeError."""
-    model = mlp()
-    recorder = ecgr.Recorder(model, SGD(model.parameters(), lr=0.1))
-    with pytest.raises(RuntimeError, match="Recorder"):
-        _ = recorder.plain
-
-
 def test_an_unknown_store_is_refused_with_the_ones_there_are() -> None:
     model = mlp()
     with pytest.raises(ValueError, match="unknown store 'cloud'; there are: dense"):
@@ -389,17 +370,6 @@ def test_weights_alone_are_enough_of_a_regulator_and_the_length_is_restored_from
     factor = float(recorder.plain.double().norm() / step.double().norm())
     assert torch.allclose(update.flat, step * factor, rtol=1e-5)
     assert update.regulation.coefficients[-1] == pytest.approx(factor, rel=1e-6)
-
-
-def test_steps_are_counted_while_training() -> None:
-    model = mlp()
-    optimizer = SGD(model.parameters(), lr=0.1)
-    with ecgr.Recorder(model, optimizer) as recorder:
-        for expected, (x, y) in enumerate(batches(), start=1):
-            backward(nn.functional.cross_entropy(model(x), y))
-            assert recorder.steps == expected - 1
-            optimizer.step()
-            assert recorder.steps == expected
 
 
 def test_a_learning_rate_scheduler_and_gradient_clipping_do_not_add_steps() -> None:

@@ -57,12 +57,3 @@ def test_a_step_is_one_that_accelerate_takes(example: dict[str, Any], monkeypatc
         sent.append(example[name].train(example["sites"].build_model(), batches))
     assert [recorder.steps for recorder in seen] == [23]
     assert all(torch.allclose(sent[0][name], sent[1][name], rtol=0, atol=1e-6) for name in sent[0])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["plain", "regulated"])
-def test_it_learns(name: str, example: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(example["sites"], "ROUNDS", 2)
-    accuracy = example["sites"].federate(example[name].train)
-    assert len(accuracy) == 2
-    assert accuracy[-1] > 0.3

@@ -13,18 +13,9 @@ from support.commands import ecgr, ecgr_process, files_below
 
 BAD_CONFIG = [
     (("regulator.beta=1.5",), ("regulator.beta: expected", "got 1.5", "at most 1")),
-    (("algorithm.mue=1",), ("algorithm.mue", "'mu' is a key of fedprox")),
     (("algorithm.name=fedprox", "algorithm.mue=1"), ("algorithm.mue", "did you mean 'mu'")),
     (("federation.rounds=ten",), ("federation.rounds: expected", "got 'ten'", "whole number")),
-    (("data.name=minst",), ("data.name", "'minst'", "did you mean 'mnist'", "digits")),
-    (("optimizer.lr=nan",), ("optimizer.lr: expected", "got nan", "above 0")),
-    (("optimizer.lr=-0.1",), ("optimizer.lr: expected", "got -0.1", "above 0")),
-    (("optimizer.lr=inf",), ("optimizer.lr: expected", "got inf")),
-    (("federation.rounds=0",), ("federation.rounds: expected", "got 0", "at least 1")),
-    (("federation.participation=0",), ("federation.participation: expected", "got 0", "above 0")),
-    (("federation.participation=1.5",), ("federation.participation: expected", "got 1.5", "at most 1")),
     (("partition.clients=5000",), ("partition.clients: 5000 clients cannot share 1438",)),
-    (("run.name=../../x",), ("run.name: expected", "got '../../x'", "only letters")),
     (("data.name=[1]",), ("data.name",)),
     (("regulator=5",), ("regulator", "section.key")),
     (("nonsense",), ("nonsense", "KEY=VALUE")),
@@ -57,13 +48,6 @@ def test_a_bad_config_is_one_line_and_exit_two_and_nothing_is_written(
 ) -> None:
     done = ecgr("run", "quickstart", *sets(*assignments), "--out", "out")
     assert_refused(done, 2, *parts)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_every_problem_has_its_own_line(tmp_path: Path) -> None:
-    done = ecgr("run", *sets("regulator.beta=1.5", "federation.rounds=0", "data.name=minst"))
-    assert done.returncode == 2
-    assert len(done.stderr.splitlines()) == 3
     assert list(tmp_path.iterdir()) == []
 
 
@@ -252,12 +236,6 @@ def test_the_advice_about_the_last_batch_helps(rule: str) -> None:
     assert len(prepare(experiment, experiment.source.load()).partition) == 2
 
 
-def test_more_samples_wanted_than_there_are_is_refused_with_the_numbers(tmp_path: Path) -> None:
-    done = ecgr("run", *sets("partition.min_batches=100"), "--out", "o")
-    assert_refused(done, 2, "partition.min_batches", "16000 samples", "1438")
-    assert list(tmp_path.iterdir()) == []
-
-
 def test_a_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
     done = ecgr("run", "--device", "warp", "--out", "o")
     assert_refused(done, 2, "device", "warp")
@@ -272,3 +250,10 @@ def test_training_that_diverges_everywhere_is_exit_six_and_names_round_client_an
     done = ecgr("run", *sets("optimizer.lr=1e30", "federation.rounds=2"), "--out", "o")
     assert_refused(done, 6, "round 1", "client 0", "nonfinite", "optimizer.lr")
     assert not (tmp_path / "o" / "model.safetensors").exists()
+
+
+def test_every_problem_has_its_own_line(tmp_path: Path) -> None:
+    done = ecgr("run", *sets("regulator.beta=1.5", "federation.rounds=0", "data.name=minst"))
+    assert done.returncode == 2
+    assert len(done.stderr.splitlines()) == 3
+    assert list(tmp_path.iterdir()) == []

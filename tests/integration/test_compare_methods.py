@@ -72,14 +72,6 @@ def test_each_method_is_tuned_on_seeds_and_data_of_its_own(whole: "ecgr.Answer")
         assert best["values"] == method["chosen"]
 
 
-def test_the_budget_and_the_edges_are_said(whole: "ecgr.Answer") -> None:
-    assert whole.directory is not None
-    told = (whole.directory.parent / "told").read_text().splitlines()
-    assert "cannot decide" in told[0]
-    assert "each of 3 methods is tuned with 2 choices of optimizer.lr on seeds 100, 101" in told[1]
-    assert sum("widen the grid" in line for line in told) == 3
-
-
 def test_the_plan_names_methods_pairs_and_runs(whole: "ecgr.Answer") -> None:
     assert whole.directory is not None
     plan = json.loads((whole.directory / "plan.json").read_text())

@@ -97,20 +97,6 @@ def test_any_task_is_run_and_recorded_by_its_own_metrics(make: Any, tmp_path: Pa
     assert all(task.primary.name in client for client in row["clients"])
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    task = table()
-    run(task, tmp_path / "whole", **FEW)
-
-    def stop(row: Any) -> None:
-        if row["round"] == 1:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(task, tmp_path / "cut", watch=stop, **FEW)
-    run(task, tmp_path / "cut", resume=True, **FEW)
-    assert model_of(tmp_path / "whole") == model_of(tmp_path / "cut")
-
-
 def test_a_run_never_goes_on_with_another_task(tmp_path: Path) -> None:
     task = table()
     run(task, tmp_path / "run", **FEW)
@@ -236,12 +222,6 @@ def test_what_cannot_be_trained_leaves_no_directory(changes: dict[str, Any], mes
     assert not (tmp_path / "run").exists()
 
 
-def test_a_client_without_samples_is_named(tmp_path: Path) -> None:
-    with pytest.raises(EcgrError, match=r"partition: client \d+ has no data"):
-        run(labels(), tmp_path / "run", settings={"partition.clients": 80, "partition.min_batches": 0}, **FEW)
-    assert not (tmp_path / "run").exists()
-
-
 class Locked(nn.Linear):
     """A model that cannot be pickled, however hard one tries."""
 
@@ -296,3 +276,17 @@ def test_a_softmax_before_cross_entropy_is_said_once_by_a_comparison(tmp_path: P
     out = tmp_path / "out"
     compare(task, methods=["fedavg", "fedavgm"], seeds=2, rounds=1, trials=2, workers=1, out=out, warn=said.append)
     assert sum("cross_entropy expects logits" in line for line in said) == 1
+
+
+def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
+    task = table()
+    run(task, tmp_path / "whole", **FEW)
+
+    def stop(row: Any) -> None:
+        if row["round"] == 1:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(task, tmp_path / "cut", watch=stop, **FEW)
+    run(task, tmp_path / "cut", resume=True, **FEW)
+    assert model_of(tmp_path / "whole") == model_of(tmp_path / "cut")

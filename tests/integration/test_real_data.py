@@ -1,18 +1,12 @@
 """The paper's presets on the real images (skipped where they are not), and on LC25000's layout."""
 
 import json
-import math
 import os
-from collections.abc import Mapping
-from itertools import product
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from ecgr.analysis.records import flat
-from ecgr.config.experiment import load, presets, read
-from ecgr.runs.sweep import grid
+from ecgr.config.experiment import load, presets
 from ecgr.tasks.data import LC25000
 from support.commands import ecgr
 from support.image_sets import write_lc25000
@@ -61,32 +55,6 @@ def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None
     assert dataset.test.groups is not None
     sides = [set(zip(s.targets, s.groups, strict=True)) for s in (dataset.train, dataset.test) if s.groups is not None]
     assert not sides[0] & sides[1]
-
-
-def needs_earlier_code(name: str) -> bool:
-    return presets()[name].read_text().startswith("# Needs the code of commit")
-
-
-@pytest.mark.parametrize(
-    "name",
-    sorted(name for name in presets() if {"grid", "part"} & set(read(name)) and not needs_earlier_code(name)),
-)
-def test_a_sweep_among_the_presets_is_every_combination_of_its_lists(name: str) -> None:
-    """Counted from the file itself: each part's runs are the product of its lists, and take each of their values."""
-    raw = read(name)
-    made = [flat(experiment.to_dict()) for experiment in grid(name)]
-    assert len({json.dumps(config, sort_keys=True) for config in made}) == len(made)
-    for part in raw.get("part", [{}]):
-        axes = {**flat_axes(raw.get("grid", {})), **flat_axes(part.get("grid", {}))}
-        own, made = made[: math.prod(map(len, axes.values()))], made[math.prod(map(len, axes.values())) :]
-        assert {tuple(config[key] for key in axes) for config in own} == set(product(*axes.values()))
-    assert made == []
-
-
-def flat_axes(section: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """A grid's lists by dotted key, written flat or nested."""
-    nested = {f"{key}.{k}": v for key, values in section.items() if isinstance(values, dict) for k, v in values.items()}
-    return {**{key: values for key, values in section.items() if not isinstance(values, dict)}, **nested}
 
 
 @pytest.mark.parametrize("name", sorted(name for name in presets() if name.startswith("study/bases/")))

@@ -214,11 +214,6 @@ def test_the_namespace_holds_nothing_public_that_is_not_exported() -> None:
     assert done.stdout.split() == []
 
 
-def test_an_unknown_public_name_is_an_attribute_error() -> None:
-    with pytest.raises(AttributeError, match="no attribute 'ecgrr'"):
-        _ = package.ecgrr
-
-
 def test_list_shows_every_table(tmp_path: Path) -> None:
     done = ecgr("list", "--json", cwd=tmp_path)
     assert done.returncode == 0

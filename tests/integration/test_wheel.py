@@ -180,13 +180,6 @@ def test_the_core_alone_imports_helps_and_names_what_is_missing(core: Path, tmp_
         assert f"'{package}'" in line
 
 
-@pytest.mark.nightly
-def test_the_readmes_examples_run_with_the_core_alone(core: Path, tmp_path: Path) -> None:
-    shutil.copy(ROOT / "README.md", tmp_path)
-    done = run_in(core, tmp_path, "-m", "doctest", "-o", "ELLIPSIS", "-o", "NORMALIZE_WHITESPACE", "README.md")
-    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr
-
-
 def test_every_extra_has_a_probe() -> None:
     assert set(PROBES) == set(EXTRAS) - {"dev"}
 

@@ -61,14 +61,3 @@ def wait_drawn(driver: Any, seconds: float = 30) -> None:
     WebDriverWait(driver, seconds, poll_frequency=0.05).until(
         lambda d: d.execute_script("return document.documentElement.dataset.drawn === 'all'")
     )
-
-
-def whole_page(driver: Any, path: Path) -> Path:
-    """A screenshot of the page from top to bottom."""
-    import base64
-
-    size = driver.execute_cdp_cmd("Page.getLayoutMetrics", {})["cssContentSize"]
-    clip = {"x": 0, "y": 0, "width": size["width"], "height": size["height"], "scale": 1}
-    shot = driver.execute_cdp_cmd("Page.captureScreenshot", {"captureBeyondViewport": True, "clip": clip})
-    path.write_bytes(base64.b64decode(shot["data"]))
-    return path
