@@ -62,10 +62,10 @@ def test_a_notebook_shows_the_advice_the_table_and_the_picture(tmp_path: Path) -
 def test_the_picture_is_well_formed_and_the_pages_own(tmp_path: Path) -> None:
     answer = answer_of(tmp_path)
     (ends,) = ends_of(answer)
-    svg = to_svg(ends)
-    drawing = ElementTree.fromstring(svg)
-    assert svg in answer._repr_html_()
-    assert svg in answer.report(tmp_path / "page.html").read_text()
+    drawing = ElementTree.fromstring(to_svg(ends))
+    assert to_svg(ends) in answer._repr_html_()
+    coloured = to_svg(ends, {"fedavg": 0, "fedavg+ecgr": 1})
+    assert coloured in answer.report(tmp_path / "page.html").read_text()
     assert [group.findtext("text") for group in drawing.findall("g")] == [mark.label for mark in ends.marks]
 
 
