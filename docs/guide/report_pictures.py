@@ -1,6 +1,6 @@
 """The pictures of the guide, taken from a real report.
 
-PYTHONPATH=tests python docs/guide/report_pictures.py runs/compare-hospitals-heart_disease/report.html docs/guide/images
+PYTHONPATH=tests python docs/guide/report_pictures.py runs/compare-quickstart/report.html docs/guide/images
 """
 
 import base64
@@ -22,7 +22,7 @@ def main(report: Path, directory: Path) -> None:
         resize(driver, *DESKTOP)
         _open(driver, report)
         for section in driver.execute_script("return [...document.querySelectorAll('main section')].map(s => s.id)"):
-            if section != "settings":
+            if section not in ("settings", "statistics"):
                 _take(driver, directory / f"report-{section}.png", f"#{section}")
         prefer(driver, "dark")
         _open(driver, report)

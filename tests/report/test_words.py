@@ -73,6 +73,19 @@ CASES = {
         [pair_of("inconclusive", at_chance=("fedavg", "fedavgm"))],
         "Inconclusive: fedavg and fedavgm do no better than a constant guess yet.",
     ),
+    "better by too little": (
+        [pair_of("better", 0.008, margin=0.02)],
+        "Stay with fedavg: fedavgm ends 0.8 points higher (0.2 to 1.4), too little to matter (less than 2.0 points).",
+    ),
+    "better by too little, and sooner": (
+        [pair_of("better", 0.008, margin=0.02, sooner="sooner")],
+        "Use fedavgm: it gets to fedavg's final accuracy 2.0 times sooner (1.7 to 2.3) and ends 0.8 points higher"
+        " (0.2 to 1.4), too little to matter (less than 2.0 points).",
+    ),
+    "none better of several, one by too little": (
+        [pair_of("better", 0.008, margin=0.02), replace(pair_of("worse", -0.02), method="fedacg")],
+        "Stay with fedavg: no method is better by more than 2.0 points (fedavgm better, fedacg worse).",
+    ),
     "none better of several": (
         [pair_of("equal", 0.001), replace(pair_of("worse", -0.02), method="fedacg")],
         "Stay with fedavg: no method is better (fedavgm equal, fedacg worse).",

@@ -57,6 +57,12 @@ class Pair:
     left_out: Mapping[int, str] = field(default_factory=dict)
 
     @property
+    def small(self) -> bool:
+        """Whether the whole interval of the difference lies within the margin."""
+        interval = None if self.difference is None else self.difference.interval
+        return interval is not None and max(map(abs, interval)) < self.margin
+
+    @property
     def identical(self) -> bool:
         """Whether both ended the same in every seed, to the bit."""
         return self.difference is not None and not any(self.difference.differences)

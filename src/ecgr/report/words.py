@@ -39,8 +39,9 @@ def advice(comparison: Comparison) -> str:
 def winner(pairs: Iterable[Pair]) -> Pair | None:
     """The method to use: the best of those that end higher, else the fastest of those that are only sooner there."""
     pairs = best_first(pairs)
-    higher = [pair for pair in pairs if pair.verdict in ("better", "ahead")]
-    sooner = [pair for pair in pairs if pair.sooner == "sooner" and pair.verdict in ("equal", "inconclusive")]
+    higher = [pair for pair in pairs if pair.verdict in ("better", "ahead") and not pair.small]
+    level = [pair for pair in pairs if pair.verdict in ("equal", "inconclusive") or pair.small]
+    sooner = [pair for pair in level if pair.sooner == "sooner"]
     fastest = sorted(sooner, key=lambda pair: -((pair.speed and pair.speed.factor) or 0.0))
     return next(iter([*higher, *fastest]), None)
 
@@ -241,7 +242,8 @@ def _advice(pairs: Sequence[Pair], comparison: Comparison) -> str:
     if (why := _unknown(pairs, comparison)) is not None:
         return f"{why[0]}{tuned}: {why[1]}."
     told = ", ".join(f"{pair.method} {pair.verdict}" for pair in pairs)
-    reason = _claim(pairs[0], pairs[0].method) if len(pairs) == 1 else f"no method is better ({told})"
+    by = f" by more than {pairs[0].metric.amount(pairs[0].margin)}" if any(pair.small for pair in pairs) else ""
+    reason = _claim(pairs[0], pairs[0].method) if len(pairs) == 1 else f"no method is better{by} ({told})"
     return f"Stay with {comparison.baseline}{tuned}: {reason}."
 
 
@@ -307,11 +309,12 @@ def _end(pair: Pair, short: bool) -> str:
     spread = f"({' to '.join(metric.change(end).removeprefix('+') for end in away)})"
     side = "higher" if found.mean > 0 else "lower"
     after = f"after {count(pair.rounds, 'round')}{'' if pair.constant_rate else ' of this schedule'}"
+    little = f", too little to matter (less than {metric.amount(pair.margin)})" if pair.small else ""
     words = {
-        "better": f"ends {size} {side} {spread}",
-        "worse": f"ends {size} {side} {spread}",
-        "ahead": f"is {size} ahead {'' if short else f'of {pair.baseline} '}{after} {spread}",
-        "behind": f"is {size} behind {pair.baseline} {after} {spread}",
+        "better": f"ends {size} {side} {spread}{little}",
+        "worse": f"ends {size} {side} {spread}{little}",
+        "ahead": f"is {size} ahead {'' if short else f'of {pair.baseline} '}{after} {spread}{little}",
+        "behind": f"is {size} behind {pair.baseline} {after} {spread}{little}",
         "equal": f"ends equal, within {metric.amount(pair.margin)}",
         "inconclusive": f"is at {signed} against {pair.baseline} {after}, which is inconclusive",
         "too few seeds": f"is at {change(pair)} against {pair.baseline} {after}",
