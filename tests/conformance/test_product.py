@@ -25,7 +25,7 @@ from ecgr.simulation.engines.pool import ProcessPool
 from ecgr.simulation.rounds import Snapshot, final_state, play_round, start
 from ecgr.simulation.workspace import Portable, Problem, Workspace
 from ecgr.tasks.losses import LOSSES
-from support.compositions import PARTS, VARIANTS, covering, difference, pairs, tiny, whole
+from support.compositions import VARIANTS, covering, difference, pairs, tiny, whole
 
 TOGETHER, APART = pairs()
 COVERING = covering(together=2)
@@ -102,17 +102,12 @@ def pooled(problem: Problem, pool: ProcessPool[Workspaces]) -> Snapshot:
 
 def federated(problem: Problem, folder: Path) -> Snapshot:
     """A site for each client: messages as Flower's, through the guard; a client's state lies at its site."""
-    from ecgr.flower import Guard, MemoryGrid
-    from ecgr.flower.apps.fleet import Fleet
-    from ecgr.flower.apps.server import Federation
-    from ecgr.flower.apps.site import app_for
+    from ecgr.flower import Guard
+    from support.federations import federation
 
-    sites = [{"partition-id": client, "state-dir": str(folder / f"{client}")} for client in range(len(PARTS))]
-    grid = MemoryGrid(app_for(lambda *_: (problem, {})), sites)
-    fleet = Fleet(grid).expect(problem, {})
     guard = Guard(norm_factor=1e9)  # of two clients one may well have moved much farther than the other
-    federation = Federation(problem, fleet, guard, run="run", flower_run=grid.run_id)
-    return federation.play_round(federation.play_round(start(problem)).snapshot).snapshot
+    playing = federation(problem, folder, guard)
+    return playing.play_round(playing.play_round(start(problem)).snapshot).snapshot
 
 
 @pytest.fixture(scope="module")

@@ -154,7 +154,7 @@ def test_sites_that_differ_without_a_majority_are_all_refused() -> None:
 
 
 VALUES: list[Any] = [
-    *(0, -1, 1, 2**31, 2**40, 2**63 - 1, -(2**63), 0.5, float("nan"), float("inf"), True, False),
+    *(0, -1, 1, 1.0, 2**31, 2**40, 2**63 - 1, -(2**63), 0.5, float("nan"), float("inf"), True, False),
     *("", "0", "x" * 1001, "x" * 10**6, "[" * 990, '{"a":' * 190, '{"features": -1}', "{}", "null", "1" * 1000),
     *(
         '{"features": 1e999}',

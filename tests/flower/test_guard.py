@@ -23,13 +23,10 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Array, Message
 
-from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.apps.memory import MemoryGrid
 from ecgr.flower.apps.server import Federation
-from ecgr.flower.apps.site import app_for
 from ecgr.flower.guard import Guard, reserved_names
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
-from support.federations import Ticks
+from support.federations import federation
 
 PARTS = [range(10), range(10, 17), range(17, 25), range(25, 34)]
 ROUNDS = 2
@@ -67,13 +64,6 @@ def simulated(chosen: Problem, used: Sequence[Sequence[int]]) -> Snapshot:
 @cache
 def honest(algorithm: str, used: tuple[tuple[int, ...], ...]) -> Snapshot:
     return simulated(task(algorithm), used)
-
-
-def federation(chosen: Problem, root: Path, guard: Guard | None = None, **grid: Any) -> Federation:
-    nodes = [{"partition-id": client, "state-dir": str(root)} for client in range(len(PARTS))]
-    memory = MemoryGrid(app_for(lambda *_: (chosen, {})), nodes, **grid)
-    fleet = Fleet(memory, clock=Ticks()).expect(chosen, {})
-    return Federation(chosen, fleet, guard or Guard(), "run", memory.run_id)
 
 
 def rounds(playing: Federation, snapshot: Snapshot) -> list[Outcome]:

@@ -23,11 +23,9 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Array, Message
 
-from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.fleet import Fleet
+from ecgr.flower import MemoryGrid, client_app, server_app
 from ecgr.flower.apps.server import Federation
-from ecgr.flower.apps.site import app_for
-from support.federations import Ticks
+from support.federations import Ticks, federation
 
 SIZES = {"1:10:100": (4, 40, 400), "1:1:1000": (2, 2, 2000), "1:1000:1000": (2, 2000, 2000), "1:50": (16, 800)}
 ROUNDS = 4
@@ -55,13 +53,6 @@ def unequal(
         federation={"rounds": ROUNDS, "batch_size": 16 if 16 in sizes else sizes[0]},
         run={"seed": seed},
     )
-
-
-def federation(chosen: Problem, root: Path, guard: Guard | None = None, **grid: Any) -> Federation:
-    sizes = chosen.partition.sizes()
-    nodes = [{"partition-id": client, "state-dir": str(root)} for client in range(len(sizes))]
-    memory = MemoryGrid(app_for(lambda *_: (chosen, {})), nodes, **grid)
-    return Federation(chosen, Fleet(memory, clock=Ticks()).expect(chosen, {}), guard or Guard(), "run", 7)
 
 
 def play(playing: Federation, rounds: int) -> list[Outcome]:

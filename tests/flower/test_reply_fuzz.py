@@ -18,13 +18,10 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord
 
-from ecgr.flower import Guard, MemoryGrid
-from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.apps.server import Federation
-from ecgr.flower.apps.site import app_for
+from ecgr.flower import Guard
 from ecgr.flower.apps.wire import Order
 from ecgr.flower.guard import Asked
-from support.federations import Ticks
+from support.federations import federation
 
 CASES = 600
 CULPRIT = 1
@@ -75,9 +72,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Mapping[int,
         replies[node] = deepcopy(reply)
         return [reply]
 
-    nodes = [{"partition-id": client, "state-dir": str(tmp_path)} for client in range(3)]
-    grid = MemoryGrid(app_for(lambda *_: (chosen, {})), nodes, tamper=listen)
-    Federation(chosen, Fleet(grid, clock=Ticks()).expect(chosen, {}), Guard(), "run", 7).play_round(start(chosen))
+    federation(chosen, tmp_path, tamper=listen).play_round(start(chosen))
     return orders, replies
 
 

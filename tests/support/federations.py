@@ -6,8 +6,12 @@ from typing import Any
 
 from ecgr.config.experiment import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
+from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.memory import Tamper
+from ecgr.flower.apps.server import Federation
+from ecgr.flower.apps.site import app_for
 from ecgr.runs.record import RunRecord
+from ecgr.simulation.workspace import Problem
 
 CLIENTS = 4
 
@@ -52,6 +56,14 @@ def grid(
 ) -> MemoryGrid:
     """A Grid whose nodes keep their states below ``root``."""
     return MemoryGrid(client_app(chosen), nodes(root), tamper=tamper, arrival=arrival)
+
+
+def federation(chosen: Problem, root: Path, guard: Guard | None = None, **options: Any) -> Federation:
+    """What plays a problem's rounds with a site for each of its clients."""
+    sites = [{"partition-id": client, "state-dir": str(root)} for client in range(len(chosen.partition))]
+    memory = MemoryGrid(app_for(lambda *_: (chosen, {})), sites, **options)
+    fleet = Fleet(memory, clock=Ticks()).expect(chosen, {})
+    return Federation(chosen, fleet, guard or Guard(), "run", memory.run_id)
 
 
 def federate(

@@ -8,8 +8,8 @@ import logging
 import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
-from typing import Protocol, cast
+from dataclasses import asdict, dataclass, field
+from typing import Protocol
 
 import httpx
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
@@ -17,12 +17,12 @@ from flwr.serverapp import Grid
 
 from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list
 from ecgr.flower.apps.wire import SITE, UNKNOWN, Order, Refusal, records_of
+from ecgr.flower.guard import sort_out
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
 
 POLL_SECONDS = 1.0
 QUERY_SECONDS = 120.0
-ENROLMENT = {SITE: ConfigRecord}
 TRIES = 3
 """So often is a node asked who it is."""
 
@@ -70,6 +70,10 @@ class Fleet:
     def name(self, client: int | None) -> str:
         """What a client is called in messages."""
         return "an unknown node" if client is None or client < 0 else self.listed[client].name
+
+    def told(self, reasons: Mapping[int, str]) -> str:
+        """Reasons with the names of those whom they are about, on one line."""
+        return "; ".join(f"{self.name(client)}: {reason}" for client, reason in reasons.items())
 
     def present(self) -> dict[int, int]:
         """The nodes that are connected now, by client."""
@@ -144,22 +148,28 @@ class Fleet:
         """Ask nodes which client they stand for; one that cannot be believed is asked a few times, then left alone."""
         asked = {node: RecordDict({SITE: ConfigRecord({})}) for node in nodes}
         self._asked.update(nodes)
-        replies = dict.fromkeys(nodes, cast("Message | str", f"no answer within {QUERY_SECONDS:g} s"))
-        for node, reply in self.exchange(asked, MessageType.QUERY, "enrol", QUERY_SECONDS):
-            replies[node] = reply
-        for node, reply in replies.items():
-            try:
-                client = self._known[node] = self._enrol(reply, keys[node])
-                self.refused.pop(client, None)
-            except Refusal as refusal:
-                owner = self._owner(reply, keys[node])
-                log.warning("%s cannot join: %s", self.name(owner), refusal)
-                if owner is not None and self._asked[node] >= TRIES and owner not in self._known.values():
-                    self.refused[owner] = str(refusal)
+        replies = sorted(self.exchange(asked, MessageType.QUERY, "enrol", QUERY_SECONDS), key=lambda reply: reply[0])
+        owners = {node: client for client, key in (self.keys or {}).items() for node in nodes if keys[node] == key}
 
-    def _enrol(self, reply: Message | str, key: bytes) -> int:
+        def enrol(node: int, reply: Message | str) -> int:
+            (record,) = records_of(reply, {SITE: ConfigRecord})
+            client = record.get("client")
+            if self.keys is None and type(client) is int and 0 <= client < len(self.listed):
+                owners[node] = client  # whose it is by what it says
+            return self._enrol(Enrolment.from_record(record), keys[node])
+
+        known, refused = sort_out(nodes, replies, enrol, f"no answer within {QUERY_SECONDS:g} s")
+        self._known |= known
+        for client in known.values():
+            self.refused.pop(client, None)
+        for node, reason in refused:
+            owner = owners.get(node)
+            log.warning("%s cannot join: %s", self.name(owner), reason)
+            if owner is not None and self._asked[node] >= TRIES and owner not in self._known.values():
+                self.refused[owner] = reason
+
+    def _enrol(self, said: Enrolment, key: bytes) -> int:
         """The client that a node stands for, if what it says can be believed."""
-        said = Enrolment.from_record(*records_of(reply, ENROLMENT))
         if said.client >= len(self.listed):
             raise Refusal(f"client: there is no site {said.client}")
         if self.keys is not None and self.keys.get(said.client) != key:
@@ -168,19 +178,8 @@ class Fleet:
             if not self.joining:
                 raise Refusal("it was not there when the run was started; it can join when that is started again")
             self.sites[said.client] = said
-        known = self.sites[said.client]
-        for name in (each.name for each in fields(said)):
-            ours, theirs = getattr(known, name), getattr(said, name)
-            if ours != theirs:
-                raise Refusal(f"{name}: it holds other data: {shown(theirs)}, expected {shown(ours)}")
+        known = asdict(self.sites[said.client])
+        for name, theirs in asdict(said).items():
+            if theirs != known[name]:
+                raise Refusal(f"{name}: it holds other data: {shown(theirs)}, expected {shown(known[name])}")
         return said.client
-
-    def _owner(self, reply: Message | str, key: bytes) -> int | None:
-        """Whose a node is that cannot join: by its key, or else by what it says."""
-        if self.keys is not None:
-            return next((client for client, own in self.keys.items() if own == key), None)
-        try:
-            client = records_of(reply, ENROLMENT)[0].get("client")
-        except Refusal:
-            return None
-        return client if type(client) is int and 0 <= client < len(self.listed) else None

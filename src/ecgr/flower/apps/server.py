@@ -14,8 +14,8 @@ import logging
 import math
 import time
 from collections.abc import Generator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -93,8 +93,10 @@ def server_app(
                 fleet.refused |= dict.fromkeys(set(range(len(sites))) - keys.keys(), NO_KEY)
             if local_data:
                 problem, data = enrol(chosen, fleet, rules, test, Path(out))
-            else:
-                problem, data = share(chosen, fleet, device)
+            else:  # every site holds the data set, and the experiment partitions it
+                dataset = chosen.source.load()
+                problem, data = prepare(chosen, dataset, device), dataset.provenance
+                fleet.expect(problem, dataset.shape)
             _serve(problem, data, fleet, rules, context.run_id, Path(out), by_sites=local_data and test is None)
         except httpx.HTTPError:
             raise  # the SuperLink is gone: nothing that trying again could not mend
@@ -111,14 +113,6 @@ def server_app(
 def failure_path(out: Path) -> Path:
     """Where a ServerApp that gave up says why: its process's exit code is Flower's, not ours."""
     return out / ".federation" / "failure.json"
-
-
-def share(experiment: Experiment, fleet: Fleet, device: str) -> tuple[Problem, Provenance]:
-    """A data set that every site holds, partitioned by the experiment."""
-    dataset = experiment.source.load()
-    problem = prepare(experiment, dataset, device)
-    fleet.expect(problem, dataset.shape)
-    return problem, dataset.provenance
 
 
 def enrol(
@@ -142,7 +136,10 @@ def enrol(
             fleet.leave_out(client, f"examples: {site.examples:,}, but {before[client]:,} when this run began")
     late = f"did not join within {guard.deadline:g} s; see the log of its SuperNode"
     missing = {client: fleet.refused.get(client, late) for client in clients if client not in fleet.sites}
-    _check_enough(fleet, guard, missing, before or [site.samples for site in fleet.listed])
+    known = before or [site.samples for site in fleet.listed]
+    weights = [1 if None in known else size or 0 for size in known]
+    if len(fleet.sites) < guard.min_clients or 2 * sum(weights[client] for client in missing) > sum(weights):
+        raise QuorumLost(f"enrolment: {len(fleet.sites)} of {len(clients)} sites can take part ({fleet.told(missing)})")
     first = next(iter(fleet.sites.values()))
     samples = None if test is None else samples_of(str(test), read_arrays(Path(test)))
     sizes = before or [fleet.sites[client].examples if client in fleet.sites else 0 for client in clients]
@@ -153,15 +150,6 @@ def enrol(
     notes = ["held by the sites: the server knows how many samples each has, and none of them"]
     notes += [f"left out: {fleet.name(client)}: {reason}" for client, reason in missing.items()]
     return problem, Provenance((), held, tuple(notes))
-
-
-def _check_enough(fleet: Fleet, guard: Guard, missing: Mapping[int, str], sizes: Sequence[int | None]) -> None:
-    """Refuse to start with too few sites, or without most of the samples as far as they are known."""
-    known = [size for size in sizes if size is not None]
-    weights = known if len(known) == len(sizes) else [1] * len(sizes)
-    if len(fleet.sites) < guard.min_clients or 2 * sum(weights[client] for client in missing) > sum(weights):
-        reasons = "; ".join(f"{fleet.name(client)}: {reason}" for client, reason in missing.items())
-        raise QuorumLost(f"enrolment: {len(fleet.sites)} of {len(fleet.listed)} sites can take part ({reasons})")
 
 
 def _serve(
@@ -187,7 +175,7 @@ def _serve(
     play(problem, data, out, rounds, resume=True, every=1, watch=watch, warn=log.warning)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(eq=False)
 class Federation:
     """Plays rounds with the clients of a fleet."""
 
@@ -197,10 +185,10 @@ class Federation:
     run: str
     flower_run: int
     scored_by_sites: bool = False
-    _engine: SerialEngine = field(init=False)
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "_engine", SerialEngine(self.problem))
+    @cached_property
+    def _engine(self) -> SerialEngine:
+        return SerialEngine(self.problem)
 
     def play_round(self, snapshot: Snapshot) -> Outcome:
         """One round, attempted again while too few replies can be used."""
@@ -219,7 +207,7 @@ class Federation:
                 return finish_round(self.problem, snapshot, jobs, counted, evaluate, began)
             log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, shortfall)
             before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
-        reasons = "; ".join(f"{self.fleet.name(client)}: {reason}" for client, reason in replies.rejected)
+        reasons = self.fleet.told(dict(replies.rejected))
         raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {shortfall} ({reasons})")
 
     def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], attempt: int) -> Replies:
