@@ -101,7 +101,7 @@ def compare_command(
         count = worker_count(work["workers"])
         engine_kind(work["engine"], count)
         say(planned.power)
-        if planned.tuned:
+        if planned.tuning:
             say(planned.budget)
         list_plans([*planned.tuning, *planned.runs], count)
         return

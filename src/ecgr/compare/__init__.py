@@ -32,6 +32,7 @@ def compare(
     batch_size: int | None = None,
     settings: Mapping[str, Any] | None = None,
     tune: Grid | bool | None = None,
+    chosen: Mapping[str, Mapping[str, Any]] | None = None,
     trials: int = TRIALS,
     until_level: int | None = None,
     references: bool = False,
@@ -71,6 +72,7 @@ def compare(
         tune: every method, the baseline too, is tuned: its learning rate, its server step and one knob of its own.
             False leaves them as they are; values to choose from, as in ``{"optimizer.lr": [0.01, 0.03, 0.1]}``, are
             all tried instead.
+        chosen: what tuning chose earlier, dotted keys by method: nothing is tuned again.
         trials: how many each method is tuned with.
         until_level: go on, doubling the rounds up to so many, until every method has levelled off.
         references: also train each of at most 20 clients alone, and one model on everybody's data (pooled): is
@@ -94,12 +96,13 @@ def compare(
             seeds=seeds,
             settings=changes,
             tune=tune,
+            chosen=chosen,
             trials=trials,
             until_level=until_level,
             references=references,
             out=out,
         )
-        check_ready(plan.runs, engine=engine, device=device, partition=bool(plan.tuned))
+        check_ready(plan.runs, engine=engine, device=device, partition=bool(plan.tuning))
         make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress, warn=warn)
         plan = run_plan(plan, make, warn)
         answer = analyse(plan.directory).write(plan.directory, warn)

@@ -126,8 +126,9 @@ class Plan:
 
     @property
     def tuned(self) -> list[str]:
-        """The keys that are tuned of any method."""
-        return list(dict.fromkeys(key for method in self.methods for trial in method.trials for key in trial.values))
+        """The keys that are tuned of any method, or were."""
+        values = [each for method in self.methods for each in (method.chosen, *(t.values for t in method.trials))]
+        return list(dict.fromkeys(key for each in values for key in each))
 
     @property
     def runs(self) -> list[Planned]:
@@ -217,6 +218,7 @@ def plan_comparison(
     seeds: int | str | Iterable[int] | None = None,
     settings: Mapping[str, Any] | None = None,
     tune: Grid | bool | None = None,
+    chosen: Mapping[str, Mapping[str, Any]] | None = None,
     trials: int = TRIALS,
     until_level: int | None = None,
     references: bool = False,
@@ -226,13 +228,15 @@ def plan_comparison(
     raw = anytime(override(read(source), settings or {}))
     if "run.seed" in (settings or {}):
         raise ConfigError("run.seed: the seeds of a comparison are given as seeds; leave it out")
-    chosen = seed_list(SEEDS if seeds is None else seeds)
+    paired = seed_list(SEEDS if seeds is None else seeds)
     grid = grid_of({} if tune is None or isinstance(tune, bool) else tune)
     given = METHODS if methods is None else split_methods(methods) if isinstance(methods, str) else methods
     named = _named(raw, [*([] if baseline is None else [baseline]), *given])
     _refuse_grid(grid)
-    if tune is not False:
-        _refuse_tuning_seeds(chosen)
+    if chosen is not None and (unknown := sorted(chosen.keys() - {*named, *REFERENCES})):
+        raise ConfigError(f"chosen: {unknown[0]} is not compared; the methods are {', '.join(named)}")
+    if tune is not False and chosen is None:
+        _refuse_tuning_seeds(paired)
     if not _is_whole(trials) or trials < 1:
         raise ConfigError(f"trials: expected a whole number, at least 1, got {shown(trials)}")
     name = next(iter(named.values()))[1].run.name
@@ -240,10 +244,12 @@ def plan_comparison(
     identify = Identify()
     listed = [MethodPlan(name, experiment, ()) for name, (_, experiment) in named.items()]
     listed += _references(raw) if references else []
-    planned = tuple(replace(each, runs=_runs(each, {}, chosen, directory, identify)) for each in listed)
-    comparison = Plan(planned, chosen, directory, identify, until_level)
+    planned = tuple(replace(each, runs=_runs(each, {}, paired, directory, identify)) for each in listed)
+    comparison = Plan(planned, paired, directory, identify, until_level)
     if until_level is not None:
         _refuse_until(comparison, until_level)
+    if chosen is not None:
+        return comparison.with_choices([chosen.get(method.name, {}) for method in planned], [()] * len(planned))
     if tune is False:
         return comparison
     comparison = replace(

@@ -16,7 +16,7 @@ def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
     """Tune and run, as far as it is not done yet, and keep the plan, as it is then, beside the runs."""
     if not all(run.finished for run in plan.runs):
         warn(plan.power)
-    if plan.tuned:
+    if plan.tuning:
         plan = tune(plan, make, warn)
     _make_runs(plan, make)
     while plan.until is not None and plan.rounds < plan.until and not levelled(plan):
