@@ -1,4 +1,4 @@
-"""Local gradient regulation for federated learning.
+"""Which federated learning method works on your data, how good it is in the end, and how soon it gets there.
 
 The drop-in for a training loop is `Recorder` with a regulator such as `ECGR`; experiments are `load`, `run` and
 `compare`. Names load on first use, so ``import ecgr`` costs next to nothing and does not import torch.

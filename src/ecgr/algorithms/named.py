@@ -1,4 +1,4 @@
-"""One algorithm of what a config says: a correction and a server rule, an algorithm of its own, or a paper's name.
+"""One algorithm from what a config says: a correction and a server rule, an algorithm of its own, or a paper's name.
 
 FedAvgM: "Measuring the Effects of Non-Identical Data Distribution …" (Hsu et al., 2019). FedAdam and FedYogi:
 "Adaptive Federated Optimization" (Reddi et al., 2021). FedACG: "Communication-Efficient Federated Learning with

@@ -117,7 +117,7 @@ def compare(
 
 
 def _place_of(source: Any) -> Path | None:
-    """Where the results of finished runs go unless somebody says so."""
+    """Where the results of finished runs go unless somebody says otherwise."""
     if not isinstance(source, (str, Path)):
         return None
     return Path(source) if Path(source).is_dir() else Path(source).parent

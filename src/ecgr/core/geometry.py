@@ -88,7 +88,7 @@ class Regulator(Protocol):
 
 
 def weigh(regulator: Any, geometry: Geometry) -> Regulation:
-    """What a regulator says of the steps; somebody's own may say something else."""
+    """A regulator's answer, checked: a user's own may give something else."""
     if isinstance(regulator, type) or not callable(regulator):
         raise ConfigError(f"regulator: {regulator!r} is none; give an object, for example ecgr.ECGR(beta=0.2)")
     said, name = regulator(geometry), getattr(regulator, "__name__", type(regulator).__name__)

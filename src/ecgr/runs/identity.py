@@ -87,7 +87,7 @@ def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:
 
 
 def method_of(experiment: Experiment) -> Method:
-    """What an experiment does about unlike clients."""
+    """The method of an experiment."""
     return Method(experiment.correction, experiment.server, experiment.regulator, experiment.loss)
 
 
