@@ -1,4 +1,4 @@
-"""Federated algorithms: how a client's step is corrected and how updates become a model. A local correction is one file.
+"""Federated algorithms: how a client's step is corrected and how updates become a model. A correction is one file.
 
 An entry is a frozen dataclass, its own configuration, and knows nothing of regulators: the update it is handed in
 ``finish`` may be plain or regulated. `server_rules` holds what the server does with the round's update;
