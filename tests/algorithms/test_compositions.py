@@ -33,22 +33,8 @@ from ecgr.algorithms import (
     compose,
 )
 from ecgr.algorithms.server_rules import Average, Extrapolation, HeavyBall, Lookahead, NormUnion
+from oracles.two_clients import EVERYBODY, MEAN, U_A, U_B, assert_is, signed
 from support.problems import flat, same_bits
-
-U_A, U_B = -0.7689414213699951, 0.5
-MEAN = (2 * U_A + U_B) / 3
-EVERYBODY = Population(clients=2, examples=3)
-
-
-def signed(a: float) -> Tensor:
-    """The vector (a, -a)."""
-    return flat(a, -a)
-
-
-def assert_is(actual: Tensor, a: float) -> None:
-    """``actual`` is (a, -a) to float32."""
-    assert actual.dtype == torch.float32
-    np.testing.assert_allclose(actual.numpy(), [a, -a], rtol=2e-6, atol=1e-9)
 
 
 def uploads(scale: float = 1.0) -> Combined:

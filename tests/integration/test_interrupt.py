@@ -10,24 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import ECGR, ecgr, environment
+from support.commands import ecgr, spawn
 from support.quick import quick_where
 
 SMALL = ["--set", "federation.rounds=40", "--set", "partition.clients=3", "--set", "data.fraction=0.3"]
-
-
-def begin(*arguments: str | Path, cwd: Path) -> "subprocess.Popen[str]":
-    """Start `ecgr` in a process group of its own, with what it says to be read."""
-    return subprocess.Popen(
-        [ECGR, *map(str, arguments)],
-        cwd=cwd,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(),
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - tests start no threads
-    )
 
 
 def end(process: "subprocess.Popen[str]") -> list[str]:
@@ -56,7 +42,7 @@ def wait_for(process: "subprocess.Popen[str]", folder: Path, pattern: str) -> No
 )
 def test_in_the_first_seconds(tmp_path: Path, seconds: float) -> None:
     """While Python, the command line or torch are still being imported, or workers are started."""
-    process = begin("compare", "quickstart", "--no-tune", "--workers", "2", *SMALL, cwd=tmp_path)
+    process = spawn("compare", "quickstart", "--no-tune", "--workers", "2", *SMALL, cwd=tmp_path)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=seconds)
     *_, line = end(process)
@@ -66,7 +52,7 @@ def test_in_the_first_seconds(tmp_path: Path, seconds: float) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", "2"])
 def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, workers: str) -> None:
-    process = begin("run", "quickstart", "--workers", workers, *SMALL, cwd=tmp_path)
+    process = spawn("run", "quickstart", "--workers", workers, *SMALL, cwd=tmp_path)
     wait_for(process, tmp_path, "runs/quickstart/checkpoint/*.manifest")
     (line,) = end(process)
     assert "runs/quickstart has" in line
@@ -78,9 +64,14 @@ def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, w
 
 
 @pytest.mark.slow
-def test_a_comparison_says_how_many_runs_are_finished(tmp_path: Path) -> None:
-    process = begin("compare", "quickstart", "--no-tune", "--seeds", "3", "--workers", "2", *SMALL, cwd=tmp_path)
+def test_a_comparison_says_how_many_runs_are_finished_and_the_command_that_goes_on(tmp_path: Path) -> None:
+    words = "compare quickstart --no-tune --methods fedavg,fedavg+ecgr --seeds 1 --workers 2"
+    process = spawn(*words.split(), *SMALL, cwd=tmp_path)
     wait_for(process, tmp_path, "runs/compare-quickstart/runs/*/rounds.jsonl")
-    *_, line = end(process)  # before it, what three seeds can show
+    *_, line = end(process)  # before it, what one seed can show
     assert re.search(r"0 of \d+ runs are finished, the others keep their last checkpoint", line)
-    assert "to continue: ecgr compare quickstart --no-tune --seeds 3" in line
+    command = shlex.split(line.partition("to continue: ")[2])
+    assert command[:3] == ["ecgr", "compare", "quickstart"]
+    done = ecgr(*command[1:], cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert len(list(tmp_path.glob("runs/compare-quickstart/runs/*/model.safetensors"))) == 2

@@ -18,7 +18,7 @@ import ecgr
 from ecgr.config.experiment import load
 from ecgr.config.user_code import task_or_name
 from ecgr.simulation.engines.ray import Cluster as RayCluster
-from support.commands import ECGR, environment, rows_without_times
+from support.commands import rows_without_times, spawn
 from support.replay import replay
 
 pytest.importorskip("ray", reason="the engine ray needs the extra ray")
@@ -39,18 +39,6 @@ def cluster() -> Iterator[Any]:
     made: Any = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
     yield made
     made.shutdown()
-
-
-def begin(*arguments: str | Path, **extra: str) -> "subprocess.Popen[str]":
-    return subprocess.Popen(
-        [ECGR, *map(str, arguments)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(**extra),
-        start_new_session=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - tests start no threads
-    )
 
 
 def end(process: "subprocess.Popen[str]") -> str:
@@ -102,7 +90,7 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def compare_on(cluster: Any, out: Path) -> "subprocess.Popen[str]":
     """Two workers on two nodes of one CPU, and two runs: each node has one."""
     options = ["--engine", "ray", "--ray-address", cluster.address, "--workers", "2", *OPTIONS]
-    return begin("compare", "quickstart", "--no-tune", "--methods", METHODS, "--seeds", "1", "--out", out, *options)
+    return spawn("compare", "quickstart", "--no-tune", "--methods", METHODS, "--seeds", "1", "--out", out, *options)
 
 
 @pytest.mark.nightly
@@ -137,7 +125,7 @@ def test_a_comparison_whose_command_was_killed_goes_on_when_it_is_given_again(
 def test_runs_over_two_nodes_have_the_bits_of_serial(cluster: Any, second: Any, tmp_path: Path) -> None:
     """As many workers as there is room for, at an address from the environment."""
     options = ["--engine", "ray", "--cpus-per-worker", "0.5", *OPTIONS, "--set", "federation.rounds=2"]
-    process = begin(
+    process = spawn(
         *("compare", "quickstart", "--no-tune", "--methods", METHODS, "--seeds", "4", "--out", tmp_path / "ray"),
         *options,
         RAY_ADDRESS=cluster.address,
@@ -199,7 +187,7 @@ def test_a_node_that_dies_in_the_middle_of_a_round_costs_nothing(
     """Both workers stand in the middle of a step when one's node is killed: its client is trained on the other."""
     gate = tmp_path / "gate"
     gate.mkdir()
-    process = begin(
+    process = spawn(
         *("run", f"{task_file}:task", "--out", tmp_path / "ray", "--workers", "2"),
         *("--engine", "ray", "--ray-address", cluster.address),
         *(option for key, value in CONFIG.items() for option in ("--set", f"{key}={value}")),
@@ -247,7 +235,7 @@ def marked(mark: str) -> list[psutil.Process]:
 def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     """On a cluster of its own, which a command starts where it is given none."""
     mark = uuid4().hex
-    process = begin(
+    process = spawn(
         *("run", "quickstart", "--out", tmp_path / "run", "--engine", "ray", "--workers", "1"),
         *("--set", "federation.rounds=500", "--set", "data.fraction=0.3"),
         ECGR_MARK=mark,

@@ -12,7 +12,7 @@ from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
 from ecgr.runs.place import locked
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
-from support.commands import ecgr, rows_without_times, spawn
+from support.commands import ecgr, files_below, rows_without_times, spawn
 
 SETTINGS = [
     *("--set", "federation.rounds=6"),
@@ -40,10 +40,10 @@ def kill_at_a_random_moment(command: list[str | Path], directory: Path, rng: np.
         wait(process, rng.uniform(0, 0.4))
     finally:
         os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        process.communicate()
 
 
-def wait(process: "subprocess.Popen[bytes]", seconds: float) -> None:
+def wait(process: "subprocess.Popen[str]", seconds: float) -> None:
     try:
         process.wait(timeout=seconds)
     except subprocess.TimeoutExpired:
@@ -56,16 +56,8 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
     uninterrupted: Path, tmp_path: Path, workers: int
 ) -> None:
     directory, rng = tmp_path / "run", np.random.default_rng(workers)
-    command: list[str | Path] = [
-        "run",
-        "quickstart",
-        *SETTINGS,
-        "--out",
-        directory,
-        "--resume",
-        "--workers",
-        str(workers),
-    ]
+    options: list[str | Path] = ["--resume", "--workers", str(workers), "--out", directory]
+    command = ["run", "quickstart", *SETTINGS, *options]
     for _ in range(KILLS):
         kill_at_a_random_moment(command, directory, rng)
     done = ecgr(*command)
@@ -90,13 +82,13 @@ def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0, sched
 
 def test_resume_refuses_another_config_and_lists_the_differences(tmp_path: Path) -> None:
     small(tmp_path / "run")
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    before = files_below(tmp_path / "run")
     with pytest.raises(ConfigError) as refusal:
         small(tmp_path / "run", resume=True, rounds=1, seed=1)
     assert len(refusal.value.problems) == 2
     assert "federation.rounds: 2, now 1" in str(refusal.value)
     assert "run.seed: 0, now 1" in str(refusal.value)
-    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert files_below(tmp_path / "run") == before
 
 
 def test_a_finished_run_trains_on_to_more_rounds_and_is_the_run_of_so_many(tmp_path: Path) -> None:
@@ -110,10 +102,10 @@ def test_a_finished_run_trains_on_to_more_rounds_and_is_the_run_of_so_many(tmp_p
 
 def test_more_rounds_are_refused_where_the_learning_rates_depend_on_their_number(tmp_path: Path) -> None:
     small(tmp_path / "run", schedule="cosine")
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    before = files_below(tmp_path / "run")
     with pytest.raises(ConfigError, match=r"planned for 2 rounds.*'cosine'.*another directory"):
         small(tmp_path / "run", resume=True, rounds=4, schedule="cosine")
-    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert files_below(tmp_path / "run") == before
 
 
 def test_resume_of_a_finished_run_changes_nothing(tmp_path: Path) -> None:

@@ -43,16 +43,18 @@ def ecgr_process(*arguments: str | Path, cwd: Path | None = None, **extra: str) 
     )
 
 
-def spawn(*arguments: str | Path) -> "subprocess.Popen[bytes]":
-    """Start `ecgr` in a process group of its own, so that all of it can be killed.
+def spawn(*arguments: str | Path, cwd: Path | None = None, **extra: str) -> "subprocess.Popen[str]":
+    """Start `ecgr` in a process group of its own, so that all of it can be killed; `communicate` reads what it says.
 
     A shell's background jobs ignore Ctrl-C and hand that down; here it has to work wherever the tests were started.
     """
     return subprocess.Popen(
         [ECGR, *map(str, arguments)],
+        cwd=cwd,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env=environment(),
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(**extra),
         start_new_session=True,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - tests start no threads
     )
