@@ -10,6 +10,7 @@ earlier one names, writes down the index, and then removes every file that no ch
 """
 
 import json
+import os
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import dataclass
 from hashlib import sha256
@@ -72,7 +73,7 @@ class StatesOnDisk(ClientStates):
         return StatesOnDisk(self.directory, entries)
 
     def path(self, client: int, entry: Entry) -> Path:
-        return self.directory / f"client-{client:07d}.round-{entry.round:07d}.safetensors"
+        return self.directory / _state_name(client, entry)
 
     def read(self, client: int, entry: Entry) -> bytes:
         """What a file holds; `IntegrityError` if it is missing or altered."""
@@ -115,10 +116,10 @@ def save_checkpoint(directory: Path, snapshot: Snapshot, position: Position) -> 
         path.unlink(missing_ok=True)
     flush(directory)
     if states.directory.is_dir():
-        needed = {states.path(*item) for named in (states.entries.items(), *others.values()) for item in named}
-        for path in states.directory.iterdir():
-            if path not in needed:
-                path.unlink(missing_ok=True)
+        # by name: there may be a hundred thousand, and paths are slow
+        needed = {_state_name(*item) for item in {*states.entries.items()}.union(*others.values())}
+        for name in set(os.listdir(states.directory)) - needed:  # noqa: PTH208
+            (states.directory / name).unlink(missing_ok=True)
 
 
 def load_checkpoint(directory: Path) -> Restored | None:
@@ -147,6 +148,10 @@ def _load(directory: Path, rounds: int, checked: set[tuple[int, Entry]]) -> tupl
         states.read(client, entry)
         checked.add((client, entry))
     return _from_tensors(tensors, rounds, states), Position(**manifest["record"])
+
+
+def _state_name(client: int, entry: Entry) -> str:
+    return f"client-{client:07d}.round-{entry.round:07d}.safetensors"
 
 
 def _manifest(directory: Path, rounds: int) -> Any:

@@ -243,12 +243,10 @@ def check_ready(
     if engine_kind(engine or "pool", 1).remote:
         return  # other machines have data and devices of their own
     checked_device(device)
-    sources = [planned.experiment.source for planned in plans if not planned.finished]
-    for index, source in enumerate(sources):
-        folder = getattr(source, "folder", None)  # of sets on disk: raises where they are not there
-        if folder is not None and source not in sources[:index]:
-            folder()
-    if partition and (left := [planned.experiment for planned in plans if not planned.finished]):
+    left = [planned.experiment for planned in plans if not planned.finished]
+    for experiment in left:
+        getattr(experiment.source, "folder", lambda: None)()  # of sets on disk: raises where they are not there
+    if partition and left:
         partition_of(left[0], chosen_share(left[0], left[0].source.load()))
 
 
