@@ -55,19 +55,23 @@ def test_cifar100_uses_the_fine_labels(tmp_path: Path) -> None:
     assert dataset.mean == dataset.std == (0.5, 0.5, 0.5)
 
 
-class Gadget:
-    def __init__(self, canary: Path) -> None:
-        self.canary = canary
+class Runs:
+    """Pickles as a call of ``function``."""
+
+    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
+        self.call = (function, arguments)
 
     def __reduce__(self) -> Any:
-        return os.system, (f"touch {self.canary}",)
+        return self.call
 
 
 @pytest.mark.parametrize("file", ["data_batch_3", "test_batch", "batches.meta"])
 def test_a_gadget_anywhere_is_refused_with_exit_code_4_and_does_not_run(tmp_path: Path, file: str) -> None:
     canary = tmp_path / "canary"
     folder = write_cifar10(tmp_path)
-    (folder / file).write_bytes(pickle.dumps({"data": random_images(20, 3072), "labels": [Gadget(canary)]}))
+    (folder / file).write_bytes(
+        pickle.dumps({"data": random_images(20, 3072), "labels": [Runs(os.system, f"touch {canary}")]})
+    )
     with pytest.raises(IntegrityError, match=file) as caught:
         Cifar10(root=str(tmp_path)).load()
     assert caught.value.exit_code == 4
@@ -83,16 +87,13 @@ BAD_BATCHES = {
     "no data": (lambda _: pickle.dumps({"labels": [1]}), "`data` must be uint8 .* got NoneType"),
     "wrong type": (lambda _: batch(data=np.zeros((20, 3072), np.int16)), "got int16"),
     "wrong shape": (lambda _: batch(data=random_images(20, 3071)), r"got uint8 \(20, 3071\)"),
-    "flat": (lambda _: batch(data=random_images(20 * 3072)), r"got uint8 \(61440,\)"),
     "no image": (lambda _: batch(data=random_images(0, 3072), labels=[]), "each of 0 images, got 0"),
     "no labels": (lambda _: pickle.dumps({"data": random_images(20, 3072)}, 4), "`labels` must be a list"),
     "too few labels": (lambda _: batch(labels=[1] * 19), "each of 20 images, got 19"),
     "float label": (lambda _: batch(labels=[1] * 5 + [2.5] * 15), "label 2.5 at index 5"),
     "true for a label": (lambda _: batch(labels=[True] * 20), "label True at index 0"),
-    "text label": (lambda _: batch(labels=["cat"] * 20), "label str at index 0"),
     "negative label": (lambda _: batch(labels=[1, -1] * 10), "label -1 at index 1"),
     "label too large": (lambda _: batch(labels=[9] * 19 + [10]), "label 10 at index 19; labels go from 0 to 9"),
-    "gigantic label": (lambda _: batch(labels=[10**30] * 20), "at index 0"),
 }
 
 
@@ -119,33 +120,13 @@ def test_a_missing_member_is_named(tmp_path: Path, file: str) -> None:
         Cifar10(root=str(tmp_path)).load()
 
 
-BAD_NAMES = {
-    "nine": [b"a"] * 9,
-    "twice the same": [b"a"] * 10,
-    "numbers": list(range(10)),
-    "none": None,
-}
-
-
-@pytest.mark.parametrize("names", BAD_NAMES.values(), ids=BAD_NAMES.keys())
+@pytest.mark.parametrize(
+    "names", [[b"a"] * 9, [b"a"] * 10, list(range(10)), None], ids=["9", "same", "numbers", "none"]
+)
 def test_class_names_have_to_fit(tmp_path: Path, names: object) -> None:
     (write_cifar10(tmp_path) / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}))
     with pytest.raises(DataError, match=r"batches\.meta.*class names"):
         Cifar10(root=str(tmp_path)).load()
-
-
-def read(path: Path, content: bytes) -> dict[str, object]:
-    return read_pickle(path, content)
-
-
-class Runs:
-    """Pickles as a call of ``function``."""
-
-    def __init__(self, function: Callable[..., object], *arguments: object) -> None:
-        self.call = (function, arguments)
-
-    def __reduce__(self) -> Any:
-        return self.call
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
@@ -154,7 +135,7 @@ def test_arrays_of_every_protocol_are_read(tmp_path: Path, protocol: int, order:
     images = np.asarray(random_images(6, 10), order=order)
     labels = np.arange(6, dtype=">i4")
     content = {"data": images, b"labels": labels, "names": ["a", b"b"], "n": 7}
-    result = read(tmp_path / "batch", pickle.dumps(content, protocol))
+    result = read_pickle(tmp_path / "batch", pickle.dumps(content, protocol))
     np.testing.assert_array_equal(result["data"], images)
     np.testing.assert_array_equal(result["labels"], labels)
     assert (result["names"], result["n"]) == (["a", b"b"], 7)
@@ -164,7 +145,7 @@ def test_what_python_2_wrote_is_read(tmp_path: Path) -> None:
     images = random_images(5, 3072)
     content = python2_pickle({"data": images, "labels": [3, 1], "batch_label": "training batch 1 of 5"})
     assert pickle.loads(content, encoding="bytes")[b"labels"] == [3, 1]  # numpy itself agrees that this is a pickle
-    result = read(tmp_path / "batch", content)
+    result = read_pickle(tmp_path / "batch", content)
     np.testing.assert_array_equal(result["data"], images)
     assert (result["labels"], result["batch_label"]) == ([3, 1], b"training batch 1 of 5")
 
@@ -191,20 +172,15 @@ def gadgets(canary: Path) -> dict[str, object]:
 @pytest.mark.parametrize("protocol", [0, 2, 4, 5])
 @pytest.mark.parametrize("name", gadgets(Path("x")))
 def test_a_pickle_that_wants_more_is_refused_and_nothing_runs(tmp_path: Path, name: str, protocol: int) -> None:
+    """The standard unpickler does run what is given as `system`."""
     canary = tmp_path / "canary"
-    with pytest.raises(IntegrityError) as caught:
-        read(tmp_path / "batch", pickle.dumps(gadgets(canary)[name], protocol))
+    content = pickle.dumps(gadgets(canary)[name], protocol)
+    with pytest.raises(IntegrityError, match=r"^[^\n]*batch[^\n]*byte[^\n]*$"):
+        read_pickle(tmp_path / "batch", content)
     assert not canary.exists()
-    assert "batch" in str(caught.value)
-    assert "byte" in str(caught.value)
-    assert "\n" not in str(caught.value)
-
-
-def test_the_canary_would_have_died(tmp_path: Path) -> None:
-    """The gadget above works where it is let: with the standard unpickler the file appears."""
-    canary = tmp_path / "canary"
-    pickle.loads(pickle.dumps(gadgets(canary)["system"]))
-    assert canary.exists()
+    if name == "system":
+        pickle.loads(content)
+        assert canary.exists()
 
 
 NDARRAY = b"cnumpy\nndarray\n"
@@ -218,32 +194,31 @@ HAND_MADE = {
     "state for a class": NDARRAY + b"(dS'array'\nI1\nsb.",
     "dotted name": b"\x80\x04\x8c\x05numpy\x8c\x11ndarray.__class__\x93.",
     "builtins by the old name": b"c__builtin__\neval\n(S'1'\ntR.",
+    "list": pickle.dumps([1]),
+    "array": pickle.dumps(random_images(1, 2), 4),
+    "array without content": b"(S'data'\n" + NDARRAY + b"(tRd.",
+    "too few bytes": python2_pickle({"data": random_images(2, 3)}).replace(b"U\x06", b"U\x05", 1),
     "class without its checks": b"\x80\x02" + NDARRAY + b")\x81.",
 }
 
 
 @pytest.mark.parametrize("content", HAND_MADE.values(), ids=HAND_MADE.keys())
-def test_opcodes_that_no_pickler_writes_do_nothing(
+def test_what_no_pickler_of_a_batch_writes_is_refused_and_does_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, content: bytes
 ) -> None:
     monkeypatch.chdir(tmp_path)
     with pytest.raises((IntegrityError, DataError)):
-        read(tmp_path / "batch", content)
+        read_pickle(tmp_path / "batch", content)
     assert not (tmp_path / "canary").exists()
 
 
 WHOLE = pickle.dumps({"data": random_images(4, 16), "labels": [1, 2, 3, 4]}, 4)
 
 
-def test_every_truncation_is_a_data_error(tmp_path: Path) -> None:
-    for end in range(len(WHOLE)):
+def test_every_truncation_and_what_goes_on_is_a_data_error(tmp_path: Path) -> None:
+    for content in (*(WHOLE[:end] for end in range(len(WHOLE))), WHOLE + b"x"):
         with pytest.raises(DataError, match="batch"):
-            read(tmp_path / "batch", WHOLE[:end])
-
-
-def test_trailing_bytes_are_a_data_error(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=f"goes on after byte {len(WHOLE)}"):
-        read(tmp_path / "batch", WHOLE + b"x")
+            read_pickle(tmp_path / "batch", content)
 
 
 @examples(200)
@@ -254,21 +229,7 @@ def test_whatever_the_bytes_are_the_answer_is_ours(
     folder = tmp_path_factory.getbasetemp()
     for content in (WHOLE[:position] + bytes([value]) + WHOLE[position + 1 :], data):
         with suppress(DataError, IntegrityError):
-            read(folder / "batch", content)
-
-
-NOT_A_BATCH = {
-    "list": pickle.dumps([1]),
-    "array": pickle.dumps(random_images(1, 2), 4),
-    "array without content": b"(S'data'\n" + NDARRAY + b"(tRd.",
-    "too few bytes": python2_pickle({"data": random_images(2, 3)}).replace(b"U\x06", b"U\x05", 1),
-}
-
-
-@pytest.mark.parametrize("content", NOT_A_BATCH.values(), ids=NOT_A_BATCH.keys())
-def test_something_else_than_a_dict_of_arrays_is_a_data_error(tmp_path: Path, content: bytes) -> None:
-    with pytest.raises(DataError, match="batch"):
-        read(tmp_path / "batch", content)
+            read_pickle(folder / "batch", content)
 
 
 ABSURD = {
@@ -287,7 +248,7 @@ def test_an_absurd_size_is_refused_before_memory_is_set_aside(tmp_path: Path, co
     tracemalloc.start()
     try:
         with pytest.raises(DataError):
-            read(tmp_path / "batch", content)
+            read_pickle(tmp_path / "batch", content)
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()

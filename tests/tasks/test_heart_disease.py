@@ -8,7 +8,6 @@ import pytest
 
 from ecgr.errors import DataError
 from ecgr.tasks.data import HeartDisease, Shakespeare, available, verify
-from ecgr.tasks.data.sets import OFFICIAL
 
 HEADER = ",".join(f"X{i}" for i in range(1, 15)) + "\n"
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
@@ -67,10 +66,6 @@ def test_what_is_missing_is_said_with_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "heart-disease").mkdir()
     with pytest.raises(DataError, match=r"no processed\.\*\.data in"):
         HeartDisease(root=str(tmp_path)).load()
-
-
-def test_tiny_shakespeare_comes_from_the_repository_that_made_it() -> None:
-    assert OFFICIAL["shakespeare"].mirrors[0].startswith("https://raw.githubusercontent.com/karpathy/char-rnn/")
 
 
 there = {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else set()

@@ -1,6 +1,7 @@
 """Pictures in folders, one folder a class."""
 
 from pathlib import Path
+from typing import Any
 from zlib import crc32
 
 import numpy as np
@@ -39,11 +40,11 @@ def test_one_folder_is_split_evenly_by_class(tmp_path: Path) -> None:
     assert set(dataset.files) == {"names", "pixels"}
 
 
-@pytest.mark.parametrize("share", [0.05, 0.1, 0.25, 0.5, 0.9])
-def test_the_share_is_kept_in_every_class(tmp_path: Path, share: float) -> None:
+def test_the_share_is_kept_in_every_class(tmp_path: Path) -> None:
     root = write_classes(tmp_path / "set", a=20, b=40)
-    dataset = ImageFolder(root=str(root), image_size=8, test_share=share).load()
-    np.testing.assert_array_equal(np.bincount(dataset.test.targets), [round(20 * share), round(40 * share)])
+    for share in (0.05, 0.25, 0.9):
+        dataset = ImageFolder(root=str(root), image_size=8, test_share=share).load()
+        np.testing.assert_array_equal(np.bincount(dataset.test.targets), [round(20 * share), round(40 * share)])
 
 
 def test_groups_stay_on_one_side_also_where_they_span_classes(tmp_path: Path) -> None:
@@ -64,18 +65,15 @@ def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path) -> None:
     assert (dataset.train.targets.tolist(), dataset.test.targets.tolist()) == ([0, 0, 0, 1, 1], [0, 1, 1, 1, 1])
 
 
-def test_classes_have_to_be_in_both(tmp_path: Path) -> None:
-    write_classes(tmp_path / "set" / "train", a=3, b=2)
-    write_classes(tmp_path / "set" / "test", a=1, c=4)
-    with pytest.raises(DataError, match="class 'b' is not in both"):
-        ImageFolder(root=str(tmp_path / "set")).load()
-
-
-def test_one_class_or_too_few_pictures_are_no_problem_to_learn(tmp_path: Path) -> None:
+def test_classes_that_cannot_be_learnt_are_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least two classes"):
         ImageFolder(root=str(write_classes(tmp_path / "one", a=3))).load()
     with pytest.raises(DataError, match=r"4 pictures to train on and 0 to test on.*data\.test_share"):
         ImageFolder(root=str(write_classes(tmp_path / "few", a=2, b=2))).load()
+    write_classes(tmp_path / "other" / "train", a=3, b=2)
+    write_classes(tmp_path / "other" / "test", a=1, c=4)
+    with pytest.raises(DataError, match="class 'b' is not in both"):
+        ImageFolder(root=str(tmp_path / "other")).load()
     (write_classes(tmp_path / "empty", a=5, b=5) / "c").mkdir()
     with pytest.raises(DataError, match="c: no pictures"):
         ImageFolder(root=str(tmp_path / "empty")).load()
@@ -99,6 +97,6 @@ def test_a_link_out_of_the_set_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("field", [{"image_size": 7}, {"image_size": 1025}, {"test_share": 0.0}, {"test_share": 1.0}])
-def test_absurd_settings_are_refused(field: dict[str, float]) -> None:
+def test_absurd_settings_are_refused(field: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(field))):
-        ImageFolder(**field)  # type: ignore[arg-type]
+        ImageFolder(**field)

@@ -42,26 +42,19 @@ BAD = {
     "not json": ("{", "is not JSON"),
     "not text": ("\x00\xff", "is not UTF-8"),
     "too deep": ('{"clients":' + "[" * 100_000, "is not JSON"),
-    "a list": ("[[0], [1]]", "must hold"),
     "no samples": ('{"clients": [[0]]}', "must hold"),
     "more keys": ('{"clients": [[0]], "samples": 4, "seed": 1}', "must hold"),
-    "clients not a list": ('{"clients": {"0": [0]}, "samples": 4}', "must hold"),
     "client not a list": ('{"clients": [[0], 1], "samples": 4}', "client 1 is not a list"),
     "other samples": ('{"clients": [[0]], "samples": 5}', "is for 5 samples, the data set has 4"),
-    "samples as text": ('{"clients": [[0]], "samples": "4"}', "is for 4 samples"),
     "samples true": ('{"clients": [[0]], "samples": true}', "is for True samples"),
     "out of range": ('{"clients": [[0], [4]], "samples": 4}', "client 1 has '4', indices go from 0 to 3"),
     "negative": ('{"clients": [[0], [-1]], "samples": 4}', "client 1 has '-1'"),
-    "float": ('{"clients": [[0.0]], "samples": 4}', "client 0 has '0.0'"),
     "nan": ('{"clients": [[NaN]], "samples": 4}', "client 0 has 'nan'"),
     "true": ('{"clients": [[true]], "samples": 4}', "client 0 has 'True'"),
     "text": ('{"clients": [["0"]], "samples": 4}', "client 0 has '0'"),
-    "null": ('{"clients": [[null]], "samples": 4}', "client 0 has 'None'"),
-    "nested": ('{"clients": [[[0]]], "samples": 4}', "client 0 has"),
     "twice with one": ('{"clients": [[1, 1]], "samples": 4}', "client 0 has sample 1, which client 0 has too"),
     "twice with two": ('{"clients": [[0, 1], [2, 1]], "samples": 4}', "client 1 has sample 1, which client 0 has too"),
     "nobody": ('{"clients": [], "samples": 4}', "gives no client a sample"),
-    "nothing": ('{"clients": [[], []], "samples": 4}', "gives no client a sample"),
 }
 
 
@@ -74,8 +67,6 @@ def test_bad_content_is_a_config_error_that_says_where(tmp_path: Path, content: 
     assert caught.value.exit_code == 2
     assert str(caught.value).startswith(f"partition.file: {path}")
     assert "\n" not in str(caught.value)
-
-
-def test_a_missing_file_is_a_config_error(tmp_path: Path) -> None:
+    path.unlink()
     with pytest.raises(ConfigError, match="cannot be read"):
-        load_partition(tmp_path / "none.json", 4)
+        load_partition(path, 4)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ecgr.errors import ConfigError, DataError
 from ecgr.tasks.data import Text
-from ecgr.tasks.data.text import UNKNOWN, encode, speeches, windows, words
+from ecgr.tasks.data.text import UNKNOWN, speeches, windows, words
 
 PLAY = "".join(
     f"{'FIRST CITIZEN' if i % 3 else 'All'}:\nline {i} of the play, and so it goes:\non and on.\n\n" for i in range(60)
@@ -85,10 +85,6 @@ def test_windows_against_a_slow_oracle(tokens: list[int], length: int, stride: i
     starts = range(0, max(0, len(tokens) - length), stride)
     assert inputs.tolist() == [tokens[i : i + length] for i in starts]
     assert following.tolist() == [tokens[i + length] for i in starts]
-
-
-def test_a_token_without_a_number_is_the_unknown_one() -> None:
-    assert encode("abz", {"a": 0, "b": 1, UNKNOWN: 2}).tolist() == [0, 1, 2]
 
 
 BAD: dict[str, tuple[bytes | None, dict[str, Any], type[Exception], str]] = {
