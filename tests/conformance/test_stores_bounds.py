@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 from torch.optim import SGD
-from torch.utils.data import DataLoader, TensorDataset
 
 import ecgr
 from ecgr.algorithms import Upload
@@ -127,24 +126,6 @@ def trained(store: str, regulator: str, monkeypatch: pytest.MonkeyPatch) -> Uplo
     return train_client(round_jobs(chosen, snapshot)[0], Workspace(chosen))[0]
 
 
-class Loop:
-    """A person's own training loop: dropout, a shuffling loader, momentum that is already warm."""
-
-    def __init__(self) -> None:
-        torch.manual_seed(3)
-        self.model = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Dropout(0.3), nn.ReLU(), nn.Linear(8, 3))
-        self.optimizer = SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        data = TensorDataset(torch.randn(50, 6), torch.randint(0, 3, (50,)))
-        self.loader = DataLoader(data, batch_size=5, shuffle=True)
-        self.train()
-
-    def train(self) -> None:
-        for x, y in self.loader:
-            self.optimizer.zero_grad()
-            nn.functional.cross_entropy(self.model(x), y).backward()  # type: ignore[no-untyped-call]
-            self.optimizer.step()
-
-
 # Room
 
 
@@ -193,9 +174,11 @@ def test_the_inner_products_of_a_long_round_are_counted(monkeypatch: pytest.Monk
 def test_auto_says_what_it_picked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "cpu_count", lambda: 2)
     monkeypatch.setattr(room, "free_memory", lambda device="cpu": 2_000_000)  # of 256 steps 2.3 MB are asked for
-    loop = Loop()
-    with ecgr.Recorder(loop.model, loop.optimizer, store="auto") as steps:
-        loop.train()
+    model = nn.Linear(6, 16)  # 112 numbers
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with ecgr.Recorder(model, optimizer, store="auto") as steps:
+        model(torch.ones(2, 6)).sum().backward()
+        optimizer.step()
     assert steps.store == "disk"
     monkeypatch.setattr(room, "free_memory", lambda device="cpu": 12_000)  # 24 steps, whose inner products take 4.6 kB
     offer(monkeypatch, small_net=small_net)

@@ -73,13 +73,6 @@ def test_a_length_that_nobody_measured_has_no_coefficients() -> None:
         _ = regulation.coefficients
 
 
-def test_more_metrics_leave_the_regulation_as_it_was() -> None:
-    before = identity(2, unregulated=1.0)
-    after = before.with_metrics(beta=0.5)
-    assert after.metrics == {"unregulated": 1.0, "beta": 0.5}
-    assert before.metrics == {"unregulated": 1.0}
-
-
 @pytest.mark.parametrize(
     ("steps", "keep", "count"), [(1, 0.5, 1), (2, 0.5, 1), (3, 0.5, 1), (47, 0.5, 23), (3, 0.1, 1), (5, 1.0, 5)]
 )

@@ -1,13 +1,11 @@
 """Flat vectors and back, means in a stated order, and statistics that are never extrapolated."""
 
-from collections.abc import Sequence
-
 import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import nn
 
 from ecgr.core.vectors import ParamSpec, merge_buffers, read_buffers, weighted_mean, write_buffers
 from support.problems import same_bits, small_net
@@ -113,14 +111,10 @@ def test_complex_parameters_are_refused_by_name() -> None:
         ParamSpec.of(model)
 
 
-def test_buffers_are_kept_apart() -> None:
-    model = small_net()
-    assert set(read_buffers(model)) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
-
-
-def test_buffers_that_are_not_saved_are_not_exchanged() -> None:
-    model = Tied()
-    assert set(read_buffers(model)) == {"counter"}
+def test_buffers_are_kept_apart_and_those_that_are_not_saved_are_not_exchanged() -> None:
+    assert set(read_buffers(small_net())) == {"1.running_mean", "1.running_var", "1.num_batches_tracked"}
+    assert set(read_buffers(Tied())) == {"counter"}
+    assert merge_buffers([{}, {}], [1, 2]) == {}
 
 
 def test_writing_buffers_is_in_place_and_reading_copies() -> None:
@@ -193,8 +187,3 @@ def test_statistics_are_weighted_by_examples_and_counters_are_not() -> None:
     assert float(merged["var"]) == 2.0
     assert int(merged["batches"]) == 7
     assert merged["batches"].dtype == torch.int64
-
-
-def test_a_model_without_buffers_merges_to_nothing() -> None:
-    empty: Sequence[dict[str, Tensor]] = [{}, {}]
-    assert merge_buffers(empty, [1, 2]) == {}

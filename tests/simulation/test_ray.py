@@ -52,17 +52,6 @@ def test_a_job_whose_actor_dies_is_tried_once_more_and_then_lost(pool: RayPool[d
     assert once.stat().st_size == always.stat().st_size == 2
 
 
-def test_among_many_jobs_one_that_kills_its_actor_takes_no_other_down(
-    pool: RayPool[dict[str, int]], tmp_path: Path
-) -> None:
-    always = tmp_path / "always"
-    squares: list[Any] = [Square(i) for i in range(80)]
-    answers = answers_of(pool, [*squares[:40], Dies(always, times=10), *squares[40:]])
-    lost = Lost("the actor that held it died, 2 times")
-    assert answers == [*(i**2 for i in range(40)), lost, *(i**2 for i in range(40, 80))]
-    assert always.stat().st_size == 2
-
-
 def test_what_a_job_raises_is_raised_here_and_the_pool_goes_on(pool: RayPool[dict[str, int]]) -> None:
     with pytest.raises(ArithmeticError, match="seven"):
         answers_of(pool, [Square(1), Fails("seven")])
@@ -106,15 +95,6 @@ def test_cpus_on_one_node_and_gpus_on_another_are_no_room(monkeypatch: pytest.Mo
         match=r"no node of the cluster has 1 CPUs and 1 GPUs for a worker \(they have 8 CPUs, 0 GPUs; 0.5",
     ):
         room(Cluster(gpus=1))
-
-
-def test_too_large_a_worker_is_one_clear_line(pool: RayPool[dict[str, int]]) -> None:
-    big = RayPool(open_workspace, workers=1, cluster=Cluster(gpus=3))
-    with pytest.raises(
-        EnvironmentFault,
-        match=r"no node of the cluster has 1 CPUs and 3 GPUs for a worker \(they have .* 0 GPUs\); ask for fewer",
-    ):
-        big.__enter__()
 
 
 @dataclass(frozen=True)
