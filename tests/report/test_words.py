@@ -7,7 +7,7 @@ import pytest
 from ecgr.analysis.comparison import Reference
 from ecgr.analysis.curves import Estimate, Speed
 from ecgr.analysis.quantities import ACCURACY, Quantity
-from ecgr.report.words import advice, cautions, details, reference_lines, sentence, winner
+from ecgr.report.words import advice, cautions, details, momentum_lines, reference_lines, sentence, winner
 from support.findings import comparison_of, pair_of
 
 BOTH = {"sooner": "sooner"}
@@ -161,6 +161,25 @@ def test_the_references_say_what_federating_is_worth(above: float, told: str) ->
     assert reference_lines(comparison_of(pair)) == []
 
 
+@pytest.mark.parametrize(
+    ("above", "told"),
+    [
+        (0.02, "More than server momentum in the end: a is at +2.0 points (1.8 to 2.2) against fedavgm."),
+        (
+            0.001,
+            "Not shown to do more than server momentum in the end: a is at +0.1 points (-0.1 to 0.3) against fedavgm.",
+        ),
+    ],
+)
+def test_a_winner_is_held_against_server_momentum(above: float, told: str) -> None:
+    momentum = pair_of("ahead", 0.01)
+    wobble = [0.01 + above + (seed - 4.5) / 1000 for seed in range(10)]
+    best = pair_of("ahead", method="a", difference=Estimate.of(wobble))
+    assert momentum_lines(comparison_of(momentum, best)) == [told]
+    assert momentum_lines(comparison_of(momentum)) == []
+    assert momentum_lines(comparison_of(best)) == []
+
+
 COMMAND = ["compare", "quickstart", "--seeds", "10"]
 
 
@@ -185,7 +204,7 @@ def test_the_rate_of_what_diverged_is_a_tenth() -> None:
 
 def test_what_was_not_tuned_can_be() -> None:
     untuned = comparison_of(pair_of("better"), tuned=False)
-    assert cautions(untuned) == ["Not tuned; a rate can suit one method and not another: leave out --no-tune"]
+    assert cautions(untuned) == ["Not tuned; a rate can suit one method and not another: compare without --no-tune"]
     (line,) = cautions(untuned, [*COMMAND, "--no-tune"])
     assert line.endswith("ecgr compare quickstart --seeds 10")
 

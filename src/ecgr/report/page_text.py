@@ -14,7 +14,7 @@ from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import Group, MethodRuns, Run, flat, varying_keys
 from ecgr.files import to_toml
 from ecgr.report.table import Cell, Table, results_table, statistics_table, table
-from ecgr.report.words import advice, best_first, cautions, count, details, reference_lines, sentence
+from ecgr.report.words import advice, best_first, cautions, count, details, momentum_lines, reference_lines, sentence
 
 NAMED = 6
 """Runs named in a warning before the rest are only counted."""
@@ -39,7 +39,8 @@ def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
         "facts": _facts(runs, comparison),
         "lead": advice(comparison) if compared else "",
         "comparison": results_table(comparison) if compared else None,
-        "worth": reference_lines(comparison),
+        "worth": [*reference_lines(comparison), *momentum_lines(comparison)],
+        "references": bool(comparison.references),
         "cautions": cautions(comparison) if compared else [],
         "instead": [] if compared else _instead(groups, comparison.baseline),
         "warnings": warnings(runs),

@@ -16,7 +16,17 @@ from ecgr.analysis.comparison import Comparison, Reference
 from ecgr.analysis.curves import LEVEL, Estimate
 from ecgr.analysis.findings import ALPHA, Pair
 from ecgr.analysis.quantities import ACCURACY, Quantity
-from ecgr.report.words import advice, by_setting, cautions, count, factor, reference_lines, sentence, visible
+from ecgr.report.words import (
+    advice,
+    by_setting,
+    cautions,
+    count,
+    factor,
+    momentum_lines,
+    reference_lines,
+    sentence,
+    visible,
+)
 
 CSV_COLUMNS = (
     *("setting", "method", "baseline", "seeds", "rounds", "metric", "unit", "larger_is_better", "score"),
@@ -214,7 +224,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "alpha": ALPHA,
         "tests": comparison.family,
         "references": [_reference_json(reference) for reference in comparison.references],
-        "worth": reference_lines(comparison),
+        "worth": [*reference_lines(comparison), *momentum_lines(comparison)],
         "cautions": cautions(comparison),
         "pairs": [_pair_json(pair) for pair in pairs],
     }

@@ -15,7 +15,7 @@ from ecgr.analysis.comparison import Comparison
 from ecgr.report.picture import Ends, Mark, ends_of
 from ecgr.report.table import Table as Shown
 from ecgr.report.table import results_table, statistics_table
-from ecgr.report.words import advice, best_first, cautions, details, reference_lines, sentence
+from ecgr.report.words import advice, best_first, cautions, details, momentum_lines, reference_lines, sentence
 
 STYLES = {
     "better": "green",
@@ -58,7 +58,7 @@ def answer_parts(
     if comparison.pairs:
         yield to_table(results_table(comparison, references=False))
     yield Picture(comparison)
-    for line in reference_lines(comparison):
+    for line in (*reference_lines(comparison), *momentum_lines(comparison)):
         yield Text(line)
     for line in cautions(comparison, arguments):
         yield Text(f"- {line}")

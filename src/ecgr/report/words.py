@@ -11,7 +11,7 @@ from dataclasses import asdict, is_dataclass
 from typing import Any
 
 from ecgr.analysis.comparison import Comparison
-from ecgr.analysis.curves import LEVEL
+from ecgr.analysis.curves import LEVEL, Estimate
 from ecgr.analysis.findings import Pair
 from ecgr.analysis.power import least_seeds
 
@@ -19,6 +19,7 @@ SEEDS = 10
 """With fewer, only large differences are found."""
 MOST_SEEDS = 60
 """More than this is never advised: a difference that needs more is small beside the spread."""
+MOMENTUM = "fedavgm"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
 
@@ -106,6 +107,25 @@ def reference_lines(comparison: Comparison) -> list[str]:
     return lines
 
 
+def momentum_lines(comparison: Comparison) -> list[str]:
+    """Whether a winner does more than server momentum, where FedAvgM is among the methods; a line a setting."""
+    lines = []
+    for setting, pairs in by_setting(comparison).items():
+        best, other = winner(pairs), next((pair for pair in pairs if pair.method.startswith(MOMENTUM)), None)
+        if best is None or other is None or best is other or other.difference is None or best.difference is None:
+            continue
+        plain = dict(zip(other.seeds, other.difference.differences, strict=True))
+        both = zip(best.seeds, best.difference.differences, strict=True)
+        found = Estimate.of([gain - plain[seed] for seed, gain in both if seed in plain] or [0.0])
+        if found.interval is not None:
+            low, high = sorted(best.metric.gain(bound) for bound in found.interval)
+            more = "More than" if low > 0 else "Less than" if high < 0 else "Not shown to do more than"
+            size = f"{best.metric.change(found.mean)} {best.metric.difference_unit}".rstrip()
+            told = f"{best.method} is at {size} ({best.metric.range(found.interval)}) against {other.method}"
+            lines.append(f"{_where(setting, comparison)}{more} server momentum in the end: {told}.")
+    return lines
+
+
 _WORTH = {
     -1: "Federating is worth it",
     0: "Whether federating is worth it is inconclusive",
@@ -130,7 +150,7 @@ def _about_training(comparison: Comparison, pairs: Sequence[Pair], arguments: Se
     if same := [pair for pair in pairs if pair.identical]:
         yield f"{_names(same)}: identical to {comparison.baseline} in every seed; its parameters have no effect here"
     if not comparison.tuned and pairs:
-        how = _without(arguments, "--no-tune") if arguments else "leave out --no-tune"
+        how = _without(arguments, "--no-tune") if arguments else "compare without --no-tune"
         yield f"Not tuned; a rate can suit one method and not another: {how}"
     unlevel = [pair for pair in pairs if pair.difference is not None and not pair.levelled_off]
     if unlevel and all(pair.constant_rate for pair in unlevel) and len(unlevel[0].seeds) > 1:
