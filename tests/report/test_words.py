@@ -222,6 +222,11 @@ def test_seeds_are_asked_for_only_where_they_would_decide() -> None:
     assert "more seeds would hardly decide" in cautions(comparison_of(small), COMMAND)[0]
 
 
+def test_a_baseline_that_seldom_gets_to_its_own_mean_is_why_there_is_no_factor() -> None:
+    (line,) = cautions(comparison_of(pair_of("better", speed=Speed(0.8, None, 0, 3, (20.0, 40.0)))))
+    assert line == "No factors of speed: seeds differ so much that fedavg gets to its own mean in 7 of 10 only"
+
+
 def test_a_pair_without_a_factor_gives_none() -> None:
     pair = pair_of("worse", -0.02, speed=Speed(0.8, None, 9, 0, (60.0, 50.0)))
     assert "times" not in sentence(pair)

@@ -69,9 +69,11 @@ class Quantity:
     def range(self, interval: tuple[float, float]) -> str:
         """An interval of a difference, without its unit.
 
-        >>> ACCURACY.range((-0.002, 0.019))
-        '-0.2 to 1.9'
+        >>> ACCURACY.range((-0.002, 0.019)), ACCURACY.range((-0.0004, 0.104)), ACCURACY.range((-0.0004, 0.0003))
+        ('-0.2 to 1.9', '0.0 to 10.4', '-0.04 to 0.03')
         """
+        if self.is_share and max(map(abs, interval)) >= MARGIN / 10:
+            return " to ".join(f"{100 * end:z.1f}" for end in interval)
         return " to ".join(self.change(end).removeprefix("+") for end in interval)
 
     def amount(self, difference: float) -> str:

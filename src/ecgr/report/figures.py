@@ -377,7 +377,7 @@ def _colour(number: int) -> str:
 
 
 def _curve(ax: "Axes", own: MethodRuns, number: int) -> Any:
-    """The mean of a method's runs in the band from the lowest to the highest; None if there is nothing to draw."""
+    """The mean of a method's runs in a band that holds the middle half; None if there is nothing to draw."""
     runs = [run for run in own.counted if run.rounds]
     if not runs:
         return None
@@ -388,6 +388,6 @@ def _curve(ax: "Axes", own: MethodRuns, number: int) -> Any:
     colour = _colour(number)
     marker = "o" if length == 1 else None
     if len(runs) > 1:
-        ax.fill_between(rounds, values.min(axis=0), values.max(axis=0), color=colour, alpha=0.13, linewidth=0)
+        ax.fill_between(rounds, *np.nanquantile(values, (0.25, 0.75), axis=0), color=colour, alpha=0.13, linewidth=0)
     dash = DASHES[number % len(DASHES)] if number >= 0 else ":"
     return ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=dash, marker=marker)[0]

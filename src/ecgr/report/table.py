@@ -139,10 +139,10 @@ def statistics_table(comparison: Comparison) -> Table:
     pairs = [pair for pairs in by_setting(comparison).values() for pair in pairs]
     several = len({pair.setting for pair in pairs}) > 1
     return table(
-        f"p-values after Holm over {count(comparison.family, 'test')}; a round of arrival is the mean over seeds",
+        f"p after Holm over {count(comparison.family, 'test')}; mean rounds of arrival; whether both levelled off",
         [
             *("method", *(["setting"] if several else [])),
-            *("seeds#", "p of the end#", "p of the speed#", "arrives#", "baseline arrives#", "levelled off"),
+            *("seeds#", "p, end#", "p, speed#", "arrives#", "baseline#", "level"),
         ],
         [
             [
@@ -261,7 +261,8 @@ def _pair_cells(pair: Pair) -> list[Cell]:
     spread = "" if found.interval is None else f" ({metric.range(found.interval)})"
     speed = factor(pair)
     if pair.speed and not speed:
-        speed = f"{len(pair.seeds) - pair.speed.late} of {len(pair.seeds)} arrive"
+        late = pair.speed.late
+        speed = "-" if late < pair.speed.late_baseline else f"{len(pair.seeds) - late} of {len(pair.seeds)} arrive"
     return [
         Cell(f"{metric.change(found.mean)}{spread}", found.mean),
         Cell(speed, pair.speed.factor if pair.speed else None),

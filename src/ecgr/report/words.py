@@ -177,6 +177,13 @@ def _about_seeds(comparison: Comparison, pairs: Sequence[Pair], arguments: Seque
             yield f"{within[method]} seeds would likely decide {method}: {how}"
         elif winner(pairs) is None:
             yield f"{_names(undecided)}: small beside the spread between seeds; more seeds would hardly decide"
+    vague = [pair for pair in pairs if pair.speed and not pair.speed.log and pair.speed.late < pair.speed.late_baseline]
+    if vague and vague[0].speed:
+        reached = len(vague[0].seeds) - vague[0].speed.late_baseline
+        yield (
+            f"No factors of speed: seeds differ so much that {comparison.baseline} gets to its own mean in"
+            f" {reached} of {len(vague[0].seeds)} only"
+        )
     missing: dict[str, list[int]] = {}
     for pair in pairs:
         for seed, reason in pair.left_out.items():

@@ -1,4 +1,4 @@
-// The primary metric and the loss: for each method the mean of its finished runs in the band of its seeds.
+// The primary metric and the loss: for each method the mean of its finished runs, in a band that holds the middle half of them.
 const smoothing = document.getElementById('smoothing');
 
 function smooth(values, width) {
@@ -6,6 +6,13 @@ function smooth(values, width) {
     const near = values.slice(Math.max(0, at - width + 1), at + 1).filter((v) => v !== null);
     return value === null || !near.length ? null : near.reduce((sum, v) => sum + v, 0) / near.length;
   });
+}
+
+function quantile(values, share) {
+  const sorted = values.toSorted((a, b) => a - b);
+  const at = share * (sorted.length - 1);
+  const below = sorted[Math.floor(at)];
+  return below + (at % 1) * (sorted[Math.ceil(at)] - below);
 }
 
 function overSeeds(runs, name, width) {
@@ -22,6 +29,8 @@ function overSeeds(runs, name, width) {
   return {
     rounds,
     mean: pick((values) => values.reduce((sum, v) => sum + v, 0) / values.length),
+    quarter: pick((values) => quantile(values, 0.25)),
+    threeQuarters: pick((values) => quantile(values, 0.75)),
     low: pick((values) => Math.min(...values)),
     high: pick((values) => Math.max(...values)),
   };
@@ -41,7 +50,7 @@ function curveTraces(theme, group, name, digits) {
     const seeds = finished.length === 1 ? `seed ${finished[0].seed}` : `${finished.length} seeds`;
     if (finished.length > 1) {
       behind.push({
-        x: [...curve.rounds, ...curve.rounds.toReversed()], y: [...curve.high, ...curve.low.toReversed()], type: 'scatter', mode: 'lines', ...own,
+        x: [...curve.rounds, ...curve.rounds.toReversed()], y: [...curve.threeQuarters, ...curve.quarter.toReversed()], type: 'scatter', mode: 'lines', ...own,
         fill: 'toself', fillcolor: faint(colour, 0.13), line: { width: 0 }, showlegend: false, hoverinfo: 'skip',
       });
     }
