@@ -173,3 +173,12 @@ def test_methods_given_as_objects_are_tuned_by_what_can_be_changed() -> None:
         "server.lr",
         "regulator.beta",
     ]
+
+
+def test_what_a_method_is_given_is_not_tuned(tmp_path: Path) -> None:
+    methods = ["fedavg", "fedavgm", "fedavgm(server_momentum=0.5)"]
+    spaces = {
+        method.name: set(method.space) for method in plan_comparison("demo", methods=methods, out=tmp_path).methods
+    }
+    assert "algorithm.server_momentum" in spaces["fedavgm"]
+    assert spaces["fedavgm(server_momentum=0.5)"] == {"optimizer.lr", "algorithm.server_lr"}

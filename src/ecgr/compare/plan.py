@@ -73,7 +73,7 @@ class MethodPlan:
 
     While it is to be tuned, its runs are those at hyper-parameters still to be chosen. Its trials are the first ones,
     or all of a grid, which has no space. ``variants`` are config keys, and a seed has a run of each: the clients that
-    train alone.
+    train alone. What is ``given`` with the method's name is not tuned.
     """
 
     name: str
@@ -83,6 +83,7 @@ class MethodPlan:
     trials: tuple[Trial, ...] = ()
     chosen: Mapping[str, Any] = field(default_factory=dict)
     variants: tuple[Mapping[str, Any], ...] = ({},)
+    given: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,7 +243,7 @@ def plan_comparison(
     name = next(iter(named.values()))[1].run.name
     directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
     identify = Identify()
-    listed = [MethodPlan(name, experiment, ()) for name, (_, experiment) in named.items()]
+    listed = [MethodPlan(name, made, (), given=frozenset(changes)) for name, (changes, made) in named.items()]
     listed += _references(raw) if references else []
     planned = tuple(replace(each, runs=_runs(each, {}, paired, directory, identify)) for each in listed)
     comparison = Plan(planned, paired, directory, identify, until_level)
@@ -388,7 +389,7 @@ def _with_trials(comparison: Plan, method: MethodPlan, grid: Grid, count: int) -
         points = [dict(zip(own, values, strict=True)) for values in product(*own.values())]
         rounds = comparison.rounds
     else:
-        space = space_of(method.experiment)
+        space = {key: axis for key, axis in space_of(method.experiment).items() if key not in method.given}
         if method.name in REFERENCES:  # a client by itself has no server
             space = {key: axis for key, axis in space.items() if key == RATE}
         method = replace(method, space=space)
