@@ -233,6 +233,23 @@ def test_hospitals_with_files_of_their_own_train_as_one_run_on_all_files(tmp_pat
 
 
 @pytest.mark.nightly
+def test_four_sites_of_very_different_size_over_tls_gives_the_weights_of_a_run(tmp_path: Path) -> None:
+    """20, 60, 200 and 2,000 samples, each at its site alone: nobody is refused for being large or small."""
+    experiment = write_sites(tmp_path)
+    federated = ecgr("federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run")
+    assert federated.returncode == 0, federated.stderr
+    record = RunRecord.open(tmp_path / "run")
+    assert [[client["examples"] for client in row["clients"]] for row in record.rounds] == [[*SIZES]] * 3
+    assert [row["rejected"] for row in record.rounds] == [[]] * 3
+    whole = f"partition.file={tmp_path / 'partition.json'}"
+    task = str(tmp_path / "all.py")
+    simulated = ecgr("run", experiment, "--set", whole, "--out", tmp_path / "simulated", ECGR_TASK=task)
+    assert simulated.returncode == 0, simulated.stderr
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.nightly
 def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
