@@ -230,15 +230,12 @@ class Defaults:
 
     @property
     def in_gradient_units(self) -> bool:
-        """Nothing of it is."""
         return False
 
     def init_server(self, params: Tensor) -> State:
-        """Nothing to remember."""
         return {}
 
     def init_client(self, params: Tensor) -> State:
-        """Nothing to remember."""
         return {}
 
     def broadcast(self, server: State) -> State:
@@ -246,33 +243,26 @@ class Defaults:
         return {}
 
     def begin(self, plan: Plan, server: State, client: State) -> State:
-        """As it was left."""
         return client
 
     def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
-        """No correction."""
         return None
 
     def direction(self, gradient: Tensor, server: State, client: State) -> Tensor | None:
-        """The gradient."""
         return None
 
     def step_term(self, server: State, client: State) -> Tensor | None:
-        """No correction."""
         return None
 
     def finish(self, trace: Trace, server: State, client: State) -> tuple[State, State]:
-        """Upload the update."""
         return client, {"update": trace.update}
 
     def served(self, params: Tensor, server: State) -> Tensor:
-        """The parameters themselves."""
         return params
 
     def combine(
         self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
-        """The mean update."""
         return combined(results), server
 
 
@@ -282,9 +272,7 @@ class RuleDefaults:
     __slots__ = ()
 
     def init(self, params: Tensor) -> State:
-        """Nothing to remember."""
         return {}
 
     def served(self, params: Tensor, state: State) -> Tensor:
-        """The parameters themselves."""
         return params

@@ -21,7 +21,6 @@ class FedCM(Defaults):
 
     @property
     def in_gradient_units(self) -> bool:
-        """D is."""
         return True
 
     def broadcast(self, server: State) -> State:

@@ -24,15 +24,12 @@ class FedDyn(Defaults):
 
     @property
     def in_gradient_units(self) -> bool:
-        """Pull and dual are."""
         return self.rel > 0
 
     def init_server(self, params: Tensor) -> State:
-        """No dual yet."""
         return {"dual": torch.zeros_like(params), "lr": torch.zeros((), dtype=torch.float64)} if self.rel else {}
 
     def init_client(self, params: Tensor) -> State:
-        """H_i = 0."""
         return {"dual": torch.zeros_like(params)} if self.rel else {}
 
     def begin(self, plan: Plan, server: State, client: State) -> State:

@@ -47,7 +47,6 @@ class Composed:
 
     @property
     def in_gradient_units(self) -> bool:
-        """As the correction is."""
         return self.correction.in_gradient_units
 
     def init_server(self, params: Tensor) -> State:
@@ -55,35 +54,27 @@ class Composed:
         return {**self.correction.init_server(params), **_prefix(self.rule.init(params))}
 
     def init_client(self, params: Tensor) -> State:
-        """The correction's."""
         return self.correction.init_client(params)
 
     def broadcast(self, server: State) -> State:
-        """The correction's."""
         return self.correction.broadcast(_own(server))
 
     def begin(self, plan: Plan, server: State, client: State) -> State:
-        """The correction's."""
         return self.correction.begin(plan, server, client)
 
     def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
-        """The correction's."""
         return self.correction.gradient_term(params, anchor, server, client)
 
     def direction(self, gradient: Tensor, server: State, client: State) -> Tensor | None:
-        """The correction's."""
         return self.correction.direction(gradient, server, client)
 
     def step_term(self, server: State, client: State) -> Tensor | None:
-        """The correction's."""
         return self.correction.step_term(server, client)
 
     def finish(self, trace: Trace, server: State, client: State) -> tuple[State, State]:
-        """The correction's."""
         return self.correction.finish(trace, server, client)
 
     def served(self, params: Tensor, server: State) -> Tensor:
-        """The rule's."""
         return self.rule.served(params, _of_rule(server))
 
     def aggregate(

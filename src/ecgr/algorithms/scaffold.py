@@ -35,15 +35,12 @@ class Scaffold(Defaults):
 
     @property
     def in_gradient_units(self) -> bool:
-        """As it was chosen."""
         return self.units == "gradient"
 
     def init_server(self, params: Tensor) -> State:
-        """c = 0."""
         return {"control": torch.zeros_like(params)}
 
     def init_client(self, params: Tensor) -> State:
-        """c_i = 0."""
         return {"control": torch.zeros_like(params)}
 
     def broadcast(self, server: State) -> State:

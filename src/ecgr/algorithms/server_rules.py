@@ -31,7 +31,6 @@ class Average(RuleDefaults):
     lr: Positive = 1.0
 
     def step(self, params: Tensor, combined: Combined, state: State, lr: float) -> tuple[Tensor, State]:
-        """``w - lr u``."""
         return params - self.lr * combined.update, state
 
 
@@ -52,7 +51,6 @@ class HeavyBall(RuleDefaults):
     normalised: bool = False
 
     def init(self, params: Tensor) -> State:
-        """v = 0."""
         return {"velocity": torch.zeros_like(params)}
 
     def step(self, params: Tensor, combined: Combined, state: State, lr: float) -> tuple[Tensor, State]:
@@ -130,7 +128,6 @@ class Lookahead:
     momentum: Momentum = 0.85
 
     def init(self, params: Tensor) -> State:
-        """v = 0."""
         return {"velocity": torch.zeros_like(params)}
 
     def step(self, params: Tensor, combined: Combined, state: State, lr: float) -> tuple[Tensor, State]:

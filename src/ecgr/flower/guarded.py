@@ -104,7 +104,6 @@ class Guarded(Strategy):
         self.inner.summary()
 
     def _judge(self, server_round: int, replies: Iterable[Message]) -> list[Message]:
-        """The replies that count."""
         arrivals = [(reply.metadata.src_node_id, reply) for reply in replies]
         good, rejected = sort_out(self._asked, arrivals, self._inspect, "missing: no reply")
         claims = {node: self._weights.get(node, int(own.steps)) for node, (_, own) in good.items()}

@@ -327,7 +327,6 @@ def draw_partition(counts: NDArray[np.int64], classes: Sequence[str], path: Path
 
 
 def _answers(panels: Sequence[Panel], comparison: Comparison) -> Iterator[Drawing]:
-    """What most readers need."""
     found = ends_of(comparison)
     for ends in found:
         methods = next(own for title, own in panels if title == ends.setting)

@@ -49,7 +49,6 @@ class Partition:
         return iter(self.clients)
 
     def sizes(self) -> list[int]:
-        """Samples a client."""
         return [len(indices) for indices in self.clients]
 
     def histogram(self, labels: Labels, classes: int) -> NDArray[np.int64]:

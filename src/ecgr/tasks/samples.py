@@ -54,7 +54,6 @@ class Samples:
         return len(self.targets)
 
     def take(self, indices: NDArray[np.int64]) -> "Samples":
-        """The samples at ``indices``."""
         groups = None if self.groups is None else self.groups[indices]
         return Samples(map_arrays(lambda array: array[indices], self.inputs), self.targets[indices], groups)
 

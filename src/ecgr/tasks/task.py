@@ -89,7 +89,6 @@ class Task:
 
     @property
     def primary(self) -> Metric:
-        """The metric that decides."""
         first: Metric = next(iter(self.metrics.values()))
         return first
 

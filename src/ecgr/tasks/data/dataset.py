@@ -90,7 +90,6 @@ class Dataset:
 
     @property
     def provenance(self) -> Provenance:
-        """The description alone."""
         return Provenance(self.classes, self.files, self.notes)
 
 
