@@ -62,18 +62,9 @@ def test_nothing_else_imports_ray(tmp_path: Path, no_ray: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("options", "code", "line"),
-    [
-        ([], 5, "the engine ray needs packages of the extra 'ray': pip install"),
-        (["--cpus-per-worker", "0"], 2, "cpus per worker: expected a number above 0"),
-    ],
-)
-def test_without_ray_it_is_one_clear_line(
-    tmp_path: Path, no_ray: str, options: list[str], code: int, line: str
-) -> None:
-    command = ["compare", "quickstart", "--no-tune", "--seeds", "6", "--engine", "ray", *options, *SMALL]
+def test_without_ray_it_is_one_clear_line(tmp_path: Path, no_ray: str) -> None:
+    command = ["compare", "quickstart", "--no-tune", "--seeds", "6", "--engine", "ray", *SMALL]
     done = ecgr_process(*command, "--out", tmp_path / "out", PYTHONPATH=no_ray)
-    assert done.returncode == code, done.stderr
-    assert line in done.stderr.splitlines()[-1]
+    assert done.returncode == 5, done.stderr
+    assert "the engine ray needs packages of the extra 'ray': pip install" in done.stderr.splitlines()[-1]
     assert "Traceback" not in done.stderr

@@ -15,7 +15,6 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
 from flwr.clientapp import ClientApp
 
-from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.enrolment import Enrolment, Listed, left_out, read_list
@@ -23,21 +22,9 @@ from ecgr.flower.apps.fleet import Fleet
 from ecgr.flower.apps.wire import Refusal
 from ecgr.runs.record import RunRecord
 from support.federations import Ticks
-from support.hospitals import HOSPITALS, write_hospitals
+from support.hospitals import HOSPITALS, hospital_experiment, hospital_nodes, write_hospitals
 
 HONEST = Enrolment(0, 40, 10, '{"features": 3}', "bce", ("auc",), "abc")
-
-
-def experiment() -> Experiment:
-    return Experiment.from_dict(
-        {
-            "data": {"name": "heart_disease"},
-            "partition": {"name": "groups", "clients": 4, "min_batches": 1},
-            "model": {"name": "mlp"},
-            "optimizer": {"name": "sgd", "lr": 0.05},
-            "federation": {"rounds": 2, "batch_size": 8},
-        }
-    )
 
 
 def lying(app: ClientApp, client: int, lies: Mapping[str, Any]) -> Callable[[Message, Context], Message]:
@@ -58,13 +45,12 @@ def federate(
     """Four hospitals, one of which lies when it joins, to the end of the run."""
     if not (folder / "sites").exists():
         write_hospitals(folder)
-    nodes = [
-        {"partition-id": c, "data-root": str(folder / "sites" / name), "state-dir": str(folder / "states")}
-        for c, name in enumerate(HOSPITALS[:only])
-    ]
-    grid = MemoryGrid(lying(client_app(experiment(), local_data=True), client, lies), nodes)  # type: ignore[arg-type]
+    chosen = hospital_experiment(rounds=2)
+    site = lying(client_app(chosen, local_data=True), client, lies)
     guard = Guard(deadline=60, norm_factor=1e6)
-    grid.serve(server_app(experiment(), folder / name, guard=guard, clock=Ticks(), local_data=True, **server))
+    MemoryGrid(site, hospital_nodes(folder)[:only]).serve(  # type: ignore[arg-type]
+        server_app(chosen, folder / name, guard=guard, clock=Ticks(), local_data=True, **server)
+    )
     return RunRecord.open(folder / name)
 
 
@@ -74,9 +60,7 @@ def who_took_part(record: RunRecord) -> list[list[int]]:
 
 BAD_WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "a trillion samples": ({"examples": 2**40}, "examples"),
-    "a million samples": ({"examples": 10**6}, "examples"),
     "a trillion tests": ({"tests": 2**40}, "tests"),
-    "a million tests": ({"tests": 10**6}, "tests"),
     "nested": ({"shape": "[" * 990}, "shape"),
     "long names": ({"metrics": ["x" * 10**7]}, "metrics"),
     "a long shape": ({"shape": "x" * 10**7}, "shape"),
@@ -155,7 +139,7 @@ def test_sites_that_differ_without_a_majority_are_all_refused() -> None:
 
 VALUES: list[Any] = [
     *(0, -1, 1, 1.0, 2**31, 2**40, 2**63 - 1, -(2**63), 0.5, float("nan"), float("inf"), True, False),
-    *("", "0", "x" * 1001, "x" * 10**6, "[" * 990, '{"a":' * 190, '{"features": -1}', "{}", "null", "1" * 1000),
+    *("", "0", "x" * 1001, "x" * 10**6, "[" * 990, "bce", '{"a":' * 190, '{"features": -1}', "{}", "null", "1" * 1000),
     *(
         '{"features": 1e999}',
         '{"features": true}',
@@ -205,21 +189,32 @@ def test_a_thousand_answers_are_read_or_refused_and_nothing_else_happens() -> No
     assert time.perf_counter() - began < 20
 
 
+def joined(content: RecordDict | Error | None) -> Fleet:
+    """Three nodes join: the one in the middle says ``content``, the others are honest."""
+
+    def site(message: Message, context: Context) -> Message:
+        client = int(context.node_config["partition-id"])
+        said = {**dict(HONEST.to_record()), "client": client}
+        honest = Message(RecordDict({"site": ConfigRecord(said)}), reply_to=message)
+        if client != 1:
+            return honest
+        reply = Message(content or RecordDict({}), reply_to=message)
+        if content is None:
+            reply.__dict__["_content"] = None
+        return reply
+
+    grid = MemoryGrid(site, [{"partition-id": client} for client in range(3)])  # type: ignore[arg-type]
+    fleet = Fleet(grid, [Listed(f"site-{c}") for c in range(3)], clock=Ticks(), joining=True)
+    fleet.wait_for(range(3), 3, 10.0)
+    return fleet
+
+
 def test_no_answer_keeps_others_from_joining() -> None:
     """Five hundred federations of three: one node answers at random, the others honestly."""
     rng = random.Random(12)
-    lies: dict[str, Any] = {}
-
-    def answer(message: Message, context: Context) -> Message:
-        client = int(context.node_config["partition-id"])
-        said = lies if client == 1 else {**dict(HONEST.to_record()), "client": client}
-        return Message(RecordDict({"site": ConfigRecord(said)}), reply_to=message)
-
     for _ in range(500):
         lies = {**fuzzed(rng), **({"client": 1} if rng.random() < 0.5 else {})}
-        grid = MemoryGrid(answer, [{"partition-id": client} for client in range(3)])  # type: ignore[arg-type]
-        fleet = Fleet(grid, [Listed(f"site-{c}") for c in range(3)], {}, None, Ticks(), joining=True)
-        fleet.wait_for(range(3), 3, 10.0)
+        fleet = joined(RecordDict({"site": ConfigRecord(lies)}))
         for client, reason in left_out(fleet.listed, fleet.sites).items():
             fleet.leave_out(client, reason)
         assert {0, 2} <= fleet.sites.keys() <= {0, 1, 2}
@@ -246,28 +241,13 @@ def test_a_list_that_cannot_be_used_is_refused(text: str, line: str, tmp_path: P
 
 
 def test_an_answer_that_is_no_answer_keeps_nobody_from_joining() -> None:
-    """Empty messages, errors, other records: each is a refusal, for enrolment and for scores alike."""
-    kinds = [
-        lambda message: Message(RecordDict({}), reply_to=message),
-        lambda message: Message(RecordDict({"site": MetricRecord({"client": 1})}), reply_to=message),
-        lambda message: Message(RecordDict({"sites": ConfigRecord({"client": 1})}), reply_to=message),
-        lambda message: Message(Error(code=10**9, reason="x" * 10**6), reply_to=message),
-        lambda message: without_content(Message(RecordDict({}), reply_to=message)),
+    """Empty messages, errors, other records, and as the wire may give it neither content nor an error."""
+    contents: list[RecordDict | Error | None] = [
+        RecordDict({}),
+        RecordDict({"site": MetricRecord({"client": 1})}),
+        RecordDict({"sites": ConfigRecord({"client": 1})}),
+        Error(code=10**9, reason="x" * 10**6),
+        None,
     ]
-    for kind in kinds:
-
-        def answer(message: Message, context: Context, kind: Callable[[Message], Message] = kind) -> Message:
-            client = int(context.node_config["partition-id"])
-            said = {**dict(HONEST.to_record()), "client": client}
-            return kind(message) if client == 1 else Message(RecordDict({"site": ConfigRecord(said)}), reply_to=message)
-
-        grid = MemoryGrid(answer, [{"partition-id": client} for client in range(3)])  # type: ignore[arg-type]
-        fleet = Fleet(grid, [Listed(f"site-{c}") for c in range(3)], clock=Ticks(), joining=True)
-        fleet.wait_for(range(3), 3, 10.0)
-        assert fleet.sites.keys() == {0, 2}
-
-
-def without_content(message: Message) -> Message:
-    """As the wire may give it: neither content nor an error."""
-    message.__dict__["_content"] = None
-    return message
+    for content in contents:
+        assert joined(content).sites.keys() == {0, 2}

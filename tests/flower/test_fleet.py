@@ -11,8 +11,7 @@ from support.quick import quick_where
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from flwr.app import ConfigRecord, Message, RecordDict
-from flwr.clientapp import ClientApp
+from flwr.app import Message
 
 from ecgr.config.experiment import Experiment
 from ecgr.errors import QuorumLost
@@ -66,16 +65,6 @@ def test_a_node_with_other_data_is_not_used(tmp_path: Path, caplog: pytest.LogCa
     other = experiment("fedavg", changes={"partition.alpha": 0.05})
     assert fleet(MemoryGrid(client_app(other), nodes(tmp_path, [0])), chosen).present() == {}
     assert "site-0 cannot join: examples: it holds other data" in caplog.text
-
-
-def test_a_node_that_answers_nonsense_is_not_used(tmp_path: Path) -> None:
-    app = ClientApp()
-
-    @app.query()
-    def query(message: Message, context: object) -> Message:
-        return Message(RecordDict({"site": ConfigRecord({"client": 0.5})}), reply_to=message)
-
-    assert fleet(MemoryGrid(app, nodes(tmp_path)), experiment("fedavg")).present() == {}
 
 
 def test_an_exceptions_text_stays_at_the_site(

@@ -1,6 +1,6 @@
 """No reply can spoil a round: the aggregate is that of the good ones alone, bit for bit."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -66,6 +66,13 @@ def honest(algorithm: str, used: tuple[tuple[int, ...], ...]) -> Snapshot:
     return simulated(task(algorithm), used)
 
 
+def tampering(culprit: int, spoil: Callable[[Message, Message], Sequence[Message]], group: str = "") -> Any:
+    """One site's replies are spoilt, in one attempt or in all; the others' are left alone."""
+    return lambda node, order, reply: (
+        spoil(order, reply) if node == culprit and order.metadata.group_id.startswith(group) else [reply]
+    )
+
+
 def rounds(playing: Federation, snapshot: Snapshot) -> list[Outcome]:
     outcomes = []
     for _ in range(ROUNDS):
@@ -102,10 +109,7 @@ def test_a_bad_reply_leaves_the_aggregate_of_the_good_ones(
     spoil, word = BAD[kind]
     sampled = [participants(chosen, index) for index in range(ROUNDS)]
     culprit = sampled[0][1]
-
-    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
-        return spoil(order, reply) if node == culprit and order.metadata.group_id == "1.1" else [reply]
-
+    tamper = tampering(culprit, spoil, "1.1")
     others = [client for client in range(len(PARTS)) if client != culprit]
     arrival = [culprit, *others] if place == "first" else [*others, culprit]
     outcomes = rounds(federation(chosen, tmp_path, tamper=tamper, arrival=arrival), start(chosen))
@@ -128,12 +132,11 @@ def test_fednova_cannot_be_scaled_by_a_claimed_number_of_steps(tmp_path: Path) -
     chosen = task("fednova")
     culprit = participants(chosen, 0)[0]
 
-    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
-        if node == culprit:
-            reply.content.array_records["arrays"]["payload/effective_steps"] = Array(np.array(1e9))
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        reply.content.array_records["arrays"]["payload/effective_steps"] = Array(np.array(1e9))
         return [reply]
 
-    outcome = federation(chosen, tmp_path, tamper=tamper).play_round(start(chosen))
+    outcome = federation(chosen, tmp_path, tamper=tampering(culprit, spoil)).play_round(start(chosen))
     assert outcome.row["rejected"][0]["client"] == culprit
     assert outcome.row["rejected"][0]["reason"].startswith("scalar: payload/effective_steps")
 
@@ -142,12 +145,8 @@ def test_an_outlier_can_be_clipped_instead(tmp_path: Path) -> None:
     chosen = task("fedavg")
     culprit = participants(chosen, 0)[0]
     spoil, _ = BAD["huge"]
-
-    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
-        return spoil(order, reply) if node == culprit else [reply]
-
     guard = Guard(outliers="clip", norm_factor=2.0)
-    outcome = federation(chosen, tmp_path, guard, tamper=tamper).play_round(start(chosen))
+    outcome = federation(chosen, tmp_path, guard, tamper=tampering(culprit, spoil)).play_round(start(chosen))
     clipped, *others = outcome.row["clients"]
     assert clipped["client"] == culprit
     assert 0 < clipped["clipped"] < 1e-20
@@ -222,13 +221,12 @@ def test_an_index_that_a_site_moved_is_not_used(shift: int, tmp_path: Path, monk
     offer(monkeypatch, indexed=indexed)
     chosen = problem(blobs(34), PARTS, model={"name": "indexed"}, federation={"rounds": ROUNDS, "batch_size": 4})
 
-    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
-        if node == 1:
-            arrays = reply.content.array_records["arrays"]
-            arrays["buffers/order"] = Array(arrays["buffers/order"].numpy() + shift)
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        arrays = reply.content.array_records["arrays"]
+        arrays["buffers/order"] = Array(arrays["buffers/order"].numpy() + shift)
         return [reply]
 
-    for outcome in rounds(federation(chosen, tmp_path, tamper=tamper), start(chosen)):
+    for outcome in rounds(federation(chosen, tmp_path, tamper=tampering(1, spoil)), start(chosen)):
         ((client, reason),) = ((entry["client"], entry["reason"]) for entry in outcome.row["rejected"])
         assert (client, reason.split(":")[0]) == (1, "range")
 

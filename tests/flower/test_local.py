@@ -101,26 +101,22 @@ time.sleep(600)
         starter.stop(grace=0.0)
 
 
-def test_a_dead_service_says_how_it_died_and_starts_again(tmp_path: Path) -> None:
-    service = python(tmp_path, "print('last words'); raise SystemExit(3)")
-    for _ in range(2):
-        service.start()
-        deadline = time.monotonic() + 30
-        while service.alive and time.monotonic() < deadline:
-            time.sleep(0.01)
-        assert service.exit_code == 3
-    assert service.last_words() == "last words / last words"
-    service.stop()
-
-
-def test_a_service_that_is_not_there_is_an_environment_fault(tmp_path: Path) -> None:
-    service = Service("nothing", [str(tmp_path / "missing")], dict(os.environ), tmp_path / "log")
-    service.start()  # the tether starts, and finds nothing
+def exit_code(service: Service) -> int | None:
+    service.start()
     deadline = time.monotonic() + 30
     while service.alive and time.monotonic() < deadline:
         time.sleep(0.01)
-    assert service.exit_code != 0
+    code = service.exit_code
     service.stop()
+    return code
+
+
+def test_a_dead_service_says_how_it_died_and_starts_again(tmp_path: Path) -> None:
+    service = python(tmp_path, "print('last words'); raise SystemExit(3)")
+    assert [exit_code(service), exit_code(service)] == [3, 3]
+    assert service.last_words() == "last words / last words"
+    missing = Service("nothing", [str(tmp_path / "missing")], dict(os.environ), tmp_path / "log")
+    assert exit_code(missing) != 0, "the tether starts, and finds nothing"
 
 
 def test_ports_are_free_and_different() -> None:

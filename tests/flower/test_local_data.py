@@ -15,7 +15,7 @@ from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from support.federations import Ticks
-from support.hospitals import HOSPITALS, write_hospitals
+from support.hospitals import hospital_experiment, hospital_nodes, write_hospitals
 from support.quick import quick_where
 
 
@@ -25,33 +25,8 @@ def folders(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def experiment(algorithm: str, regulator: str) -> Experiment:
-    return Experiment.from_dict(
-        {
-            "data": {"name": "heart_disease"},
-            "partition": {"name": "groups", "clients": 4, "min_batches": 1},
-            "model": {"name": "mlp"},
-            "algorithm": {"name": algorithm},
-            "regulator": {"name": regulator},
-            "optimizer": {"name": "sgd", "lr": 0.05},
-            "federation": {"rounds": 3, "batch_size": 8},
-        }
-    )
-
-
-def nodes(folders: Path) -> list[dict[str, Any]]:
-    return [
-        {
-            "partition-id": client,
-            "data-root": str(folders / "sites" / name),
-            "state-dir": str(folders / "states" / name),
-        }
-        for client, name in enumerate(HOSPITALS)
-    ]
-
-
 def federate(chosen: Experiment, folders: Path, out: Path, sites: list[dict[str, Any]] | None = None) -> RunRecord:
-    grid = MemoryGrid(client_app(chosen, local_data=True), sites or nodes(folders))
+    grid = MemoryGrid(client_app(chosen, local_data=True), sites or hospital_nodes(folders))
     grid.serve(server_app(chosen, out, guard=Guard(deadline=60), clock=Ticks(), local_data=True))
     return RunRecord.open(out)
 
@@ -65,7 +40,7 @@ def federate(chosen: Experiment, folders: Path, out: Path, sites: list[dict[str,
 def test_the_weights_are_those_of_a_run_on_all_files(
     folders: Path, monkeypatch: pytest.MonkeyPatch, algorithm: str, regulator: str
 ) -> None:
-    chosen = experiment(algorithm, regulator)
+    chosen = hospital_experiment(algorithm, regulator)
     monkeypatch.setenv("ECGR_DATA", "/nowhere")  # the server has none
     record = federate(chosen, folders, folders / "federated")
     run(chosen.replace({"data.root": str(folders / "all")}), folders / "simulated")
@@ -87,25 +62,25 @@ def test_the_record_knows_how_many_samples_sites_have_and_no_more(
     folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("ECGR_DATA", "/nowhere")
-    record = federate(experiment("fedavg", "none"), folders, folders / "federated")
+    record = federate(hospital_experiment(), folders, folders / "federated")
     assert set(record.manifest["data"]) == {f"site-{client}" for client in range(4)}
     assert [len(row) for row in record.manifest["partition"]] == [1] * 4
     assert "held by the sites" in record.manifest["notes"][0]
 
 
 def test_a_site_that_cannot_load_its_data_is_named_and_the_others_start(folders: Path) -> None:
-    sites = nodes(folders)
+    sites = hospital_nodes(folders)
     sites[1]["data-root"] = str(folders / "nowhere")
-    record = federate(experiment("fedavg", "none"), folders, folders / "federated", sites)
+    record = federate(hospital_experiment(), folders, folders / "federated", sites)
     assert [[client["client"] for client in row["clients"]] for row in record.rounds] == [[0, 2, 3]] * 3
     assert record.manifest["notes"][1].startswith("left out: site-1: ")
     sites[2]["data-root"] = sites[3]["data-root"] = str(folders / "nowhere")
     with pytest.raises(QuorumLost, match=r"enrolment: 1 of 4 sites can take part \(site-1: .*; site-2: .*; site-3: "):
-        federate(experiment("fedavg", "none"), folders, folders / "lost", sites)
+        federate(hospital_experiment(), folders, folders / "lost", sites)
 
 
 def test_a_share_of_a_sites_data_is_refused_at_the_site(folders: Path) -> None:
-    chosen = experiment("fedavg", "none").replace({"data.fraction": 0.5})
+    chosen = hospital_experiment().replace({"data.fraction": 0.5})
     with pytest.raises(QuorumLost, match="0 of 4 sites can take part"):
         federate(chosen, folders, folders / "federated")
 
@@ -122,7 +97,7 @@ def test_the_number_of_sites_must_be_known(folders: Path) -> None:
 def test_a_score_out_of_range_is_not_used_and_its_site_named(
     folders: Path, monkeypatch: pytest.MonkeyPatch, name: str, score: float
 ) -> None:
-    chosen, honest = experiment("fedavg", "none"), client_app(experiment("fedavg", "none"), local_data=True)
+    chosen, honest = hospital_experiment(), client_app(hospital_experiment(), local_data=True)
 
     def boasting(message: Message, context: Context) -> Message:
         reply = honest(message, context)
@@ -131,7 +106,7 @@ def test_a_score_out_of_range_is_not_used_and_its_site_named(
         return reply
 
     monkeypatch.setenv("ECGR_DATA", "/nowhere")
-    grid = MemoryGrid(boasting, nodes(folders))  # type: ignore[arg-type]
+    grid = MemoryGrid(boasting, hospital_nodes(folders))  # type: ignore[arg-type]
     grid.serve(server_app(chosen, folders / "out", guard=Guard(deadline=60), clock=Ticks(), local_data=True))
     for row in RunRecord.open(folders / "out").rounds:
         ((client, reason),) = ((entry["client"], entry["reason"]) for entry in row["rejected"])

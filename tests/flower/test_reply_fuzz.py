@@ -33,21 +33,7 @@ VALUES: tuple[Any, ...] = (
     0, -1, 1, 7, 2**40, 2**63 - 1, -(2**63), 10**400, 0.0, -1.5, float("nan"), float("inf"), 1e308, True, False,
     "", "x", "\x1b[31m\n", "x" * 10_000, b"\xff\x00", [], [1, 2], [-1], [2**62], [0.5], ["a"], [True],
 )  # fmt: skip
-NAMES = (
-    "auc",
-    "round",
-    "state_lost",
-    "macro_f1",
-    "client",
-    "loss",
-    "clipped",
-    "new",
-    "A",
-    "",
-    "x" * 70,
-    "a\nb",
-    "__len__",
-)
+NAMES = ("auc", "round", "state_lost", "client", "loss", "clipped", "new", "A", "__len__", "", "x" * 70, "a\nb")
 
 
 @pytest.fixture

@@ -5,6 +5,8 @@ from typing import Any
 
 import numpy as np
 
+from ecgr.config.experiment import Experiment
+
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 SIZES = (60, 44, 31, 52)
 
@@ -29,3 +31,26 @@ def write_hospitals(root: Path) -> None:
         for place in (root / "all", root / "sites" / name):
             file = place / "heart-disease" / f"processed.{name}.data"
             _write_hospital(file, np.random.default_rng(seed), size)
+
+
+def hospital_experiment(algorithm: str = "fedavg", regulator: str = "none", rounds: int = 3) -> Experiment:
+    """A hospital a client."""
+    return Experiment.from_dict(
+        {
+            "data": {"name": "heart_disease"},
+            "partition": {"name": "groups", "clients": 4, "min_batches": 1},
+            "model": {"name": "mlp"},
+            "algorithm": {"name": algorithm},
+            "regulator": {"name": regulator},
+            "optimizer": {"name": "sgd", "lr": 0.05},
+            "federation": {"rounds": rounds, "batch_size": 8},
+        }
+    )
+
+
+def hospital_nodes(root: Path) -> list[dict[str, Any]]:
+    """A node a hospital, each with its own files and its own state."""
+    return [
+        {"partition-id": client, "data-root": str(root / "sites" / name), "state-dir": str(root / "states" / name)}
+        for client, name in enumerate(HOSPITALS)
+    ]

@@ -15,13 +15,6 @@ def test_the_tables_hold_every_name_of_the_contract() -> None:
     assert list(PARTITIONERS) == ["iid", "dirichlet", "shards", "quantity", "groups"]
 
 
-@pytest.mark.parametrize("name", [*DATASETS, *PARTITIONERS])
-def test_every_entry_works_as_it_is_and_is_described_in_a_line(name: str) -> None:
-    make = {**DATASETS, **PARTITIONERS}[name]
-    assert make() == make()
-    assert (make.__doc__ or "").strip().splitlines()[0].endswith((".", ":"))
-
-
 @pytest.mark.parametrize("name", [name for name in DATASETS if name not in ("digits", "site")])
 def test_sets_on_disk_take_a_root_as_text_and_keep_it(name: str) -> None:
     source = DATASETS[name](root="/srv")

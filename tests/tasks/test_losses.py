@@ -109,15 +109,6 @@ def test_further_axes_are_samples_too() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    "neutral", [BalancedSoftmax(tau=0.0), FedRS(alpha=1.0), FedRS(alpha=1.0, form="counts"), FedLC(tau=0.0)]
-)
-def test_the_neutral_value_is_cross_entropy_to_the_bit(neutral: Any) -> None:
-    scores = torch.randn(6, 3, generator=torch.Generator().manual_seed(1))
-    targets = torch.tensor([0, 0, 1, 0, 1, 0])
-    assert neutral.for_client(COUNTS)(scores, targets).item() == CrossEntropy()(scores, targets).item()
-
-
 def test_fedntds_neutral_value_asks_for_no_teacher() -> None:
     assert not FedNTD(beta=0.0).needs_teacher
     assert FedNTD(beta=0.0)(SCORES, TARGET).item() == CrossEntropy()(SCORES, TARGET).item()
