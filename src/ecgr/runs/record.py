@@ -102,7 +102,10 @@ class RunRecord:
         path = self.directory / DIVERGED
         if self.finished or not path.is_file():
             return None
-        return str(_object(path).get("reason"))
+        reason = _object(path).get("reason")
+        if not isinstance(reason, str):
+            raise DataError(f"{path}: expected a reason, got {reason!r}; remove the run's directory to make it anew")
+        return reason
 
     def kept(self) -> list[Kept]:
         """Which steps were kept, by round and client; empty for runs without regulation."""
