@@ -16,10 +16,10 @@ from flwr.app import Message
 
 from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.flower import Guard, MemoryGrid, server_app
+from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.apps.server import failure_path
 from ecgr.flower.apps.site import GENERATIONS, load_state, save_state
-from support.federations import Ticks, experiment, federate, grid
+from support.federations import Ticks, experiment, federate, grid, nodes
 
 
 @pytest.fixture(autouse=True)
@@ -34,25 +34,16 @@ class Crash(BaseException):
 class Mortal(MemoryGrid):
     """A Grid on which the server dies when it sends the orders of a round, or just after they were answered."""
 
-    deadly = ""
-    answered = False
+    def __init__(self, chosen: Experiment, root: Path, deadly: str, answered: bool) -> None:
+        super().__init__(client_app(chosen), nodes(root))
+        self.deadly, self.answered = deadly, answered
 
     def push_messages(self, messages: Sequence[Message]) -> Sequence[str]:  # type: ignore[override]
         dies = messages[0].metadata.group_id == self.deadly
-        if dies and not self.answered:
-            raise Crash
-        identifiers = list(super().push_messages(messages))
+        identifiers = [] if dies and not self.answered else list(super().push_messages(messages))
         if dies:
             raise Crash
         return identifiers
-
-
-def dying(chosen: Experiment, root: Path, group: str, answered: bool) -> Mortal:
-    mortal = grid(chosen, root)
-    mortal.__class__ = Mortal
-    assert isinstance(mortal, Mortal)
-    mortal.deadly, mortal.answered = group, answered
-    return mortal
 
 
 @pytest.mark.parametrize(
@@ -68,7 +59,7 @@ def test_a_server_that_dies_goes_on_to_the_same_bits(group: str, answered: bool,
     federate(chosen, tmp_path / "whole" / "run")
     root, out = tmp_path / "broken" / "sites", tmp_path / "broken" / "run"
     with pytest.raises(Crash):
-        dying(chosen, root, group, answered).serve(server_app(chosen, out, clock=Ticks()))
+        Mortal(chosen, root, group, answered).serve(server_app(chosen, out, clock=Ticks()))
     grid(chosen, root).serve(server_app(chosen, out, clock=Ticks()))
     assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole" / "run" / "model.safetensors").read_bytes()
     assert rows_without_times(out) == rows_without_times(tmp_path / "whole" / "run")

@@ -224,18 +224,12 @@ def dealt(**partition: Any) -> Partition:
     return partition_of(Experiment.from_dict(settings), site_dataset())
 
 
-def test_a_small_natural_client_is_refused_and_named() -> None:
+def test_a_small_natural_client_is_refused_by_name_or_left_out_and_never_topped_up() -> None:
     with pytest.raises(ConfigError, match=r"client 1 \(b\) has 3 training samples, 1 of 3 clients have fewer than 4"):
         dealt()
-
-
-def test_a_small_natural_client_can_be_left_out() -> None:
-    partition = dealt(empty="skip")
-    assert partition.sizes() == [40, 0, 20]
-    assert set(SITES[partition.clients[2]]) == {"c"}
-
-
-def test_nobody_is_topped_up_with_anothers_samples() -> None:
+    left = dealt(empty="skip")
+    assert left.sizes() == [40, 0, 20]
+    assert set(SITES[left.clients[2]]) == {"c"}
     for partition in (dealt(min_batches=0), dealt(clients=3, min_batches=0)):
         assert [SITES[part].tolist() for part in partition] == [["a"] * 40, ["b"] * 3, ["c"] * 20]
 
