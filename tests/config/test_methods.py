@@ -142,19 +142,18 @@ def test_different_methods_of_one_name_are_not_taken_for_one() -> None:
 
 
 def test_a_loss_is_part_of_a_method_where_it_is_named() -> None:
+    """Also where it is the one that the data bring, which by itself is not shown."""
     base = load("quickstart")
     changed = base.replace(parse_method("fedavg[balanced_softmax(tau=0.5)]/nur+ecgr"))
     assert changed.loss == BalancedSoftmax(tau=0.5)
-    assert method_name(changed.to_dict()) == "fedavg[balanced_softmax(tau=0.5)]/nur+ecgr"
-    assert method_name(changed.replace(parse_method("fedprox")).to_dict()) == "fedprox[balanced_softmax(tau=0.5)]"
-    named = changed.replace(parse_method("fedprox[cross_entropy]"))
-    assert method_name(named.to_dict()) == "fedprox[cross_entropy]"
-
-
-def test_a_loss_that_comes_with_the_data_is_not_shown_and_one_that_is_named_is_also_where_they_are_equal() -> None:
-    base = load("quickstart")  # its data bring cross entropy
-    assert method_name(base.replace(parse_method("fedavg")).to_dict()) == "fedavg"
-    assert method_name(base.replace(parse_method("fedavg[cross_entropy]")).to_dict()) == "fedavg[cross_entropy]"
+    for experiment, given, name in (
+        (changed, "fedavg/nur+ecgr", "fedavg[balanced_softmax(tau=0.5)]/nur+ecgr"),
+        (changed, "fedprox", "fedprox[balanced_softmax(tau=0.5)]"),
+        (changed, "fedprox[cross_entropy]", "fedprox[cross_entropy]"),
+        (base, "fedavg", "fedavg"),
+        (base, "fedavg[cross_entropy]", "fedavg[cross_entropy]"),
+    ):
+        assert method_name(experiment.replace(parse_method(given)).to_dict()) == name
     assert method_name(load("quickstart", {"loss.name": "mse"}).to_dict()).startswith("fedavg[mse]")
     assert Method(loss=CallableLoss(torch.dist)).name == "fedavg[dist]"
 

@@ -7,7 +7,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 
-from ecgr.errors import DataError, IntegrityError
+from ecgr.errors import ConfigError, DataError, IntegrityError
 from ecgr.tasks.data import ImageFolder, verify
 from ecgr.tasks.data.pictures import decode
 from support.image_sets import write_picture
@@ -65,7 +65,7 @@ def test_train_and_test_folders_are_taken_as_they_are(tmp_path: Path) -> None:
     assert (dataset.train.targets.tolist(), dataset.test.targets.tolist()) == ([0, 0, 0, 1, 1], [0, 1, 1, 1, 1])
 
 
-def test_classes_that_cannot_be_learnt_are_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_learnt_from_is_refused(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="at least two classes"):
         ImageFolder(root=str(write_classes(tmp_path / "one", a=3))).load()
     with pytest.raises(DataError, match=r"4 pictures to train on and 0 to test on.*data\.test_share"):
@@ -74,6 +74,10 @@ def test_classes_that_cannot_be_learnt_are_refused(tmp_path: Path) -> None:
     write_classes(tmp_path / "other" / "test", a=1, c=4)
     with pytest.raises(DataError, match="class 'b' is not in both"):
         ImageFolder(root=str(tmp_path / "other")).load()
+    with pytest.raises(ConfigError, match=r"data\.root"):
+        ImageFolder().load()
+    with pytest.raises(DataError, match="not a folder"):
+        ImageFolder(root=str(tmp_path / "none")).load()
     (write_classes(tmp_path / "empty", a=5, b=5) / "c").mkdir()
     with pytest.raises(DataError, match="c: no pictures"):
         ImageFolder(root=str(tmp_path / "empty")).load()

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from ecgr.errors import ConfigError, DataError, EnvironmentFault
-from ecgr.tasks.data import DATASETS, LC25000, Cifar10, ImageFolder, Mnist, available, fetch, verify
+from ecgr.tasks.data import DATASETS, LC25000, Cifar10, Mnist, available, fetch, verify
 from ecgr.tasks.data.sets import OFFICIAL, Official, data_root
 from support.image_sets import idx_files, write_cifar10, write_cifar100, write_idx
 
@@ -299,10 +299,3 @@ def test_a_missing_set_says_what_where_and_what_to_do_in_one_line(
     assert "\n" not in message
     for part in (wanted, str(tmp_path), advice, "data.root", "ECGR_DATA"):
         assert part in message
-
-
-def test_image_folder_has_no_default_place(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"data\.root"):
-        ImageFolder().load()
-    with pytest.raises(DataError, match="not a folder"):
-        ImageFolder(root=str(tmp_path / "none")).load()
