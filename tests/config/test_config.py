@@ -165,9 +165,6 @@ def test_an_empty_config_is_the_default_experiment() -> None:
     experiment = Experiment.from_dict({})
     assert experiment.regulator == ECGR(beta=0.2, keep=0.5)
     assert experiment.run.name is None
-    named = load("quickstart")
-    assert named.run.name == "quickstart"
-    assert named.federation.rounds == 7
 
 
 # Bad input: the key is named, what is allowed is said, and everything is said at once
