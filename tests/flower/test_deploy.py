@@ -131,6 +131,18 @@ def test_a_site_that_cannot_be_listed_is_refused(site: str, tmp_path: Path) -> N
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "10.0.0.5", "::", "fl.example.org"])
+def test_an_address_that_others_reach_needs_the_proxy(address: str) -> None:
+    with pytest.raises(ConfigError, match="bind: "):
+        Deployment("fl.example.org", bind=address, proxied=False)
+    assert Deployment("fl.example.org", bind=address).proxied
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1", "localhost", "::1", "127.0.0.53"])
+def test_loopback_needs_none(address: str) -> None:
+    assert not Deployment("fl.example.org", bind=address, proxied=False).proxied
+
+
 @pytest.mark.parametrize("server", ["", "a b", "x;return 200", "x\ny", "-x", "$(id)", "a" * 300])
 def test_a_server_name_cannot_carry_anything_else(server: str) -> None:
     with pytest.raises(ConfigError, match="server: "):

@@ -219,8 +219,10 @@ def init_command(
     ] = None,
     settings: Set = None,
     out_dir: Annotated[Path, typer.Option("--out", help="Where to write; must be new or empty.")] = Path("federation"),
+    bind: Annotated[str, typer.Option(help="Where the SuperLink listens; loopback, behind the proxy.")] = "127.0.0.1",
     port: Annotated[int, typer.Option(help="The proxy's public port.")] = 8443,
     body_limit: Annotated[int, typer.Option(help="Largest request of a site, in megabytes.")] = 64,
+    proxied: Annotated[bool, typer.Option("--proxy/--no-proxy", help="Whether the proxy stands in front.")] = True,
     environment: Annotated[
         str, typer.Option(help="Where ecgr is installed, on every machine: a virtual environment.")
     ] = "/opt/ecgr",
@@ -242,7 +244,7 @@ def init_command(
     from ecgr.flower.deploy.folders import Deployment, Plan, write_deployment
 
     with _fields_are_options():
-        deployment = Deployment(server=server, port=port, body_limit=body_limit, environment=environment, data=data)
+        deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)
     local_data = local_data or isinstance(chosen.source, Site)  # which is nobody's whole set
     sizes: Sequence[int | None] = [size for _, size in known]
     if not local_data:

@@ -19,6 +19,7 @@ from contextlib import chdir
 from dataclasses import asdict, dataclass
 from functools import partial
 from importlib.resources import files
+from ipaddress import ip_address
 from pathlib import Path
 from string import Template
 from typing import Annotated, Any
@@ -45,7 +46,7 @@ SETTINGS = "ECGR_FEDERATION"
 CONNECTION = "here"
 SUPERLINK_PORT = 8000
 SUPERLINK = (  # with TLS, and letting in registered keys only
-    "flower-superlink --host 127.0.0.1 --port {port} --database {server}/superlink.db --ssl-ca-certfile {server}/ca.crt"
+    "flower-superlink --host {bind} --port {port} --database {server}/superlink.db --ssl-ca-certfile {server}/ca.crt"
     " --ssl-certfile {server}/server.pem --ssl-keyfile {server}/server.key --enable-supernode-auth"
     " --disable-runtime-dependency-installation"
 )
@@ -55,6 +56,7 @@ SUPERNODE = (
 )
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?").fullmatch
 PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+").fullmatch
+FIREWALL = f"    # The SuperLink listens on {{bind}}: let nobody but the proxy reach port {SUPERLINK_PORT}.\n"
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,12 +176,14 @@ PlainPath = Annotated[
 
 @component
 class Deployment:
-    """Who listens where, on several machines. The SuperLink itself listens on the loopback interface.
+    """Who listens where, on several machines.
 
     Attributes:
         server: the name or address under which sites reach the server.
+        bind: where the SuperLink listens.
         port: the proxy's public port.
         body_limit: the largest request that passes the proxy, in megabytes.
+        proxied: whether the proxy stands in front.
         environment: where Python and the packages are installed, on every machine.
         data: where a site's data lie.
 
@@ -188,16 +192,40 @@ class Deployment:
     """
 
     server: Annotated[str, rule("must be a host name or an address", HOST)]
+    bind: Annotated[
+        str, rule("must be a host name or an address", lambda bind: bind == "::" or HOST(bind.strip(":")))
+    ] = "127.0.0.1"
     port: Annotated[
         int, Field(ge=1, le=65535), rule("must not be the SuperLink's port", lambda port: port != SUPERLINK_PORT)
     ] = 8443
     body_limit: Annotated[int, Field(ge=1, le=4096)] = 64
+    proxied: bool = True
     environment: PlainPath = "/opt/ecgr"
     data: PlainPath = "/srv/ecgr/data"
 
+    def __post_init__(self) -> None:
+        if not self.proxied and not is_loopback(self.bind):
+            raise ConfigError(
+                f"bind: {self.bind} without the proxy lets anybody who reaches the port start code at every site; bind"
+                " 127.0.0.1, or leave the proxy in front"
+            )
+
     @property
     def sites_connect_to(self) -> str:
-        return f"[{self.server}]:{self.port}" if ":" in self.server else f"{self.server}:{self.port}"
+        port = self.port if self.proxied else SUPERLINK_PORT
+        return f"[{self.server}]:{port}" if ":" in self.server else f"{self.server}:{port}"
+
+
+def is_loopback(address: str) -> bool:
+    """Whether only this machine reaches it.
+
+    >>> is_loopback("localhost"), is_loopback("::1"), is_loopback("0.0.0.0")
+    (True, True, False)
+    """
+    try:
+        return address == "localhost" or ip_address(address).is_loopback
+    except ValueError:
+        return False
 
 
 def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Path:
@@ -223,13 +251,18 @@ def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Pat
         "host": deployment.server,
         "days": VALID_DAYS,
         "keys": "\n".join(f"    {public_key(server, site)}" for site in plan.sites),
-        "superlink": SUPERLINK.format(server=server, port=SUPERLINK_PORT),
+        "superlink": SUPERLINK.format(server=server, bind=deployment.bind, port=SUPERLINK_PORT),
         "supernode": supernode(client="N"),
+        "services": "ecgr-superlink ecgr-proxy" if deployment.proxied else "ecgr-superlink",
+        "proxy": f"    # and: nginx -c {server}/nginx.conf\n" if deployment.proxied else "",
+        "firewall": "" if is_loopback(deployment.bind) else FIREWALL.format(bind=deployment.bind),
     }
     guide = directory / "README.md"
-    for path in (guide, server / "ecgr-superlink.service", server / "ecgr-proxy.service"):
+    proxy = [server / "ecgr-proxy.service"] if deployment.proxied else []
+    for path in (guide, server / "ecgr-superlink.service", *proxy):
         path.write_bytes(_fill(path.name, **values))
-    (server / "nginx.conf").write_bytes(nginx_config(server, deployment))
+    if deployment.proxied:
+        (server / "nginx.conf").write_bytes(nginx_config(server, deployment))
     for client in range(len(plan.sites)):
         own = {**values, "client": client, "supernode": supernode(client=client)}
         for name in ("ecgr-supernode.service", *(["task.py"] if own_file else [])):
@@ -239,8 +272,9 @@ def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Pat
 
 def nginx_config(server: Path, deployment: Deployment, superlink_port: int = SUPERLINK_PORT) -> bytes:
     """A whole nginx configuration: sites' requests pass, nothing else does."""
+    upstream = "127.0.0.1" if is_loopback(deployment.bind) else deployment.bind
     ports = {"port": deployment.port, "superlink_port": superlink_port}
-    return _fill("nginx.conf", server=server, body_limit=deployment.body_limit, **ports)
+    return _fill("nginx.conf", server=server, upstream=upstream, body_limit=deployment.body_limit, **ports)
 
 
 def _fill(template: str, /, **values: object) -> bytes:

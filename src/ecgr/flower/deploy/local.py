@@ -106,7 +106,7 @@ class Supervisor:
         own = environment(server, **{SETTINGS: str(server / "server.json")})
         # Where sites have data of their own, the server must do without.
         own = {name: value for name, value in own.items() if not (data and name in {"ECGR_DATA", "ECGR_TASK"})}
-        command = installed(SUPERLINK, server=server, port=port)
+        command = installed(SUPERLINK, server=server, bind="127.0.0.1", port=port)
         supervisor = cls(home, plan.out, say, port, Service("the SuperLink", command, own, logs / "superlink.log"))
         sites = complete_list(read_list(server / "sites.toml"), len(plan.sites))  # it may have been edited
         for client, (listed, node_port) in enumerate(zip(sites, node_ports, strict=True)):
