@@ -113,7 +113,7 @@ def missing_extra(what: str, extra: str) -> EnvironmentFault:
     """The error where something needs packages of an extra: what to install is true for a clone, a wheel and an index.
 
     >>> print(missing_extra("reading pictures", "data"))
-    reading pictures needs packages of the extra 'data': pip install 'pillow>=11' 'pooch>=1.8'
+    reading pictures needs packages of the extra 'data': pip install 'pandas>=2.2' 'pillow>=11' 'pooch>=1.8'
     """
     return EnvironmentFault(f"{what} needs packages of the extra {extra!r}: {install_command(extra)}")
 

@@ -148,7 +148,7 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, options: dict[str
     ("method", "keys"),
     [
         ("fedavg", ["server.lr"]),
-        ("fedavg(server_lr=1.5)", ["algorithm.server_lr"]),
+        ("fedavg(server_lr=1.5)", []),
         ("fedprox/lookahead", ["server.lr", "algorithm.mu"]),
         ("fedavg/momentum", ["server.lr", "server.momentum"]),
         ("fedavgm", ["algorithm.server_lr", "algorithm.server_momentum"]),

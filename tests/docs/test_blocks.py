@@ -35,7 +35,6 @@ NOT_RUN = {
     "make ": "is the suite, or runs longer than it",
     "pip install": "installs: tests/integration/test_wheel.py",
     ".venv/bin/pytest": "is the suite",
-    "ecgr compare hospitals/": DATA,
     "ecgr federate check hospitals/": DATA,
     "ecgr federate local": "starts a federation of processes: tests/integration/test_flower_processes.py",
     "ecgr run experiment.toml": "needs the plugin installed: tests/integration/test_plugin.py",

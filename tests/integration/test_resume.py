@@ -3,6 +3,7 @@
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import numpy as np
@@ -39,7 +40,8 @@ def kill_at_a_random_moment(command: list[str | Path], directory: Path, rng: np.
             wait(process, 0.01)
         wait(process, rng.uniform(0, 0.4))
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it may have come to its end
+            os.killpg(process.pid, signal.SIGKILL)
         process.communicate()
 
 

@@ -113,7 +113,7 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, side: int) -> None:
 
 def test_without_pillow_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(EnvironmentFault, match=r"extra 'data': pip install 'pillow"):
+    with pytest.raises(EnvironmentFault, match=r"extra 'data': pip install 'pandas"):
         decode(tmp_path / "a.png", 8)
 
 

@@ -212,7 +212,7 @@ def test_without_pooch_the_message_says_what_to_install(
     tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pooch", None)
-    with pytest.raises(EnvironmentFault, match=r"extra 'data': pip install 'pillow"):
+    with pytest.raises(EnvironmentFault, match=r"extra 'data': pip install 'pandas"):
         get("mnist", tmp_path, small_mnist(server))
 
 
