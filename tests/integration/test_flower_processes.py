@@ -121,11 +121,11 @@ if site is not None and not hasattr(site, "honest"):
 
     def reply(order, upload, **more):
         records = site.honest(order, upload, **more)
-        if order.round_index == 0:
+        if order.job.round_index == 0:
             arrays = records.array_records["arrays"]
             name = next(name for name in arrays if name.endswith("running_var"))
             arrays[name] = type(arrays[name])(-arrays[name].numpy())
-        if order.round_index == 1:
+        if order.job.round_index == 1:
             records.config_records["report"]["examples"] = 10**6
         return records
 
