@@ -34,7 +34,7 @@ DEMO_CHOSEN: dict[str, dict[str, Any]] = {
 }
 """The demo's methods, as tuned by ``ecgr compare demo --methods 'fedavg,fedavgm(server_momentum=0.5),drift_correction,
 fedacg,fedavg+ecgr' --rounds 40 --set schedule.name=constant --references``: tuning again would take minutes."""
-DEMO_ROUNDS = 25
+DEMO_ROUNDS = 60
 AFTER_DEMO = """\
 Your own data, in Python:        ecgr.compare(ecgr.Task(model=…, train=(X, y), test=(Xt, yt), clients=ids), methods=[…])
 from a file that makes a task:   ecgr compare my_task.py:task --methods fedavg,fedacg,scaffold
