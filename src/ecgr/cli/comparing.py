@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 
 Directories = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")]
+UntilLevel = Annotated[
+    int | None,
+    typer.Option(metavar="MAX", help="Go on, up to MAX rounds, until every method levels off."),
+]
 DEMO_CHOSEN: dict[str, dict[str, Any]] = {
     "fedavg": {"optimizer.lr": 0.2, "server.lr": 1.0},
     "fedavgm(server_momentum=0.5)": {"optimizer.lr": 0.114, "algorithm.server_lr": 1.58},
@@ -64,10 +68,7 @@ def compare_command(
     no_tune: Annotated[bool, typer.Option("--no-tune", help="Take all hyper-parameters as they are.")] = False,
     trials: Annotated[int, typer.Option(help="How many choices each method is tuned with.")] = 12,
     rounds: Annotated[int | None, typer.Option(help="The same as --set federation.rounds=N.")] = None,
-    until_level: Annotated[
-        int | None,
-        typer.Option(metavar="MAX", help="Go on, up to MAX rounds, until every method levels off."),
-    ] = None,
+    until_level: UntilLevel = None,
     references: Annotated[
         bool, typer.Option("--references", help="Also train clients alone, and one model on everybody's data.")
     ] = False,
@@ -156,6 +157,7 @@ def demo_command(
     out_dir: Annotated[Path, typer.Option("--out", help="Where runs and results go.")] = Path("runs/demo"),
     workers: Workers = "auto",
     seeds: Annotated[int, typer.Option(help="How many.")] = 10,
+    until_level: UntilLevel = None,
     open_it: OpenPage = False,
 ) -> None:
     """Compare five methods on 1,438 handwritten digits at ten non-IID clients: what helps, and by how much.
@@ -171,13 +173,14 @@ def demo_command(
         rounds=DEMO_ROUNDS,
         settings={"schedule.name": "constant"},
         chosen=DEMO_CHOSEN,
+        until_level=until_level,
         references=True,
         workers=workers,
         out=out_dir,
         progress=sweep_progress,
         warn=complain,
     )
-    show_answer(answer, ())
+    show_answer(answer, sys.argv[1:])
     say(AFTER_DEMO)
     if open_it:
         open_page(out_dir / "report.html")
