@@ -9,9 +9,11 @@ from typing import Annotated, Any, get_args
 
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 from pydantic import Field
 
-from ecgr.algorithms import Defaults, DriftCorrection, FedACG, Scaffold
+from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Defaults, DriftCorrection, FedACG, Scaffold
 from ecgr.algorithms.server_rules import Lookahead
 from ecgr.compare.plan import plan_comparison
 from ecgr.component import component
@@ -21,6 +23,9 @@ from ecgr.config.registry import parameters_of, problems_with
 from ecgr.core.regulators import ECGR, REGULATORS
 from ecgr.errors import ConfigError
 from ecgr.tasks.losses import BalancedSoftmax, CallableLoss
+from support.quick import examples
+
+COMPOSABLE = ["fedavg", "fedprox", "fednova", "scaffold", "fedcm"]
 
 
 def test_the_example_of_the_documentation() -> None:
@@ -49,6 +54,40 @@ def test_quotes_and_blanks_are_free(text: str) -> None:
     assert method_name(experiment.to_dict()) == "scaffold(damping=0.5, units=gradient)/lookahead"
 
 
+def test_truth_and_numbers_have_their_types() -> None:
+    values = parse_method("fedavg/momentum(normalised=true, momentum=0.5, lr=2)")
+    assert values["server.normalised"] is True
+    assert values["server.momentum"] == 0.5
+    assert values["server.lr"] == 2
+
+
+@pytest.mark.slow
+@examples(60)
+@given(st.data())
+def test_every_composition_survives_the_way_through_a_string(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(sorted(ALGORITHMS)))
+    rule = data.draw(st.sampled_from(sorted(SERVER_RULES))) if name in COMPOSABLE else "average"
+    regulator = data.draw(st.sampled_from(sorted(REGULATORS)))
+    raw: dict[str, dict[str, Any]] = {
+        "algorithm": {"name": name},
+        "server": {"name": rule},
+        "regulator": {"name": regulator},
+    }
+    share = st.floats(0.01, 0.99)
+    if name == "scaffold":
+        raw["algorithm"] |= {"damping": data.draw(share), "units": data.draw(st.sampled_from(["steps", "gradient"]))}
+    if rule in {"momentum", "lookahead"}:
+        raw["server"] |= {"momentum": data.draw(share)}
+    if regulator == "ecgr":
+        raw["regulator"] |= {"beta": data.draw(share)}
+    experiment = Experiment.from_dict(raw)
+    text = method_name(experiment.to_dict())
+    assert Experiment.from_dict({}).replace(parse_method(text)) == experiment
+    assert experiment.replace(parse_method(text)) == experiment
+    assert split_methods(f"fedavg,{text},fedprox") == ["fedavg", text, "fedprox"]
+    assert Method.of(text).name == text
+
+
 def test_choosing_another_part_drops_the_parameters_of_the_old_and_keeps_those_of_the_same() -> None:
     base = Experiment.from_dict({"server": {"name": "momentum", "momentum": 0.5}, "regulator": {"beta": 0.7}})
     plain = base.replace(parse_method("fedprox"))
@@ -62,20 +101,28 @@ def test_choosing_another_part_drops_the_parameters_of_the_old_and_keeps_those_o
     ("text", "words"),
     [
         ("fedavgg", ["fedavgg", "did you mean 'fedavg'", "scaffold"]),
+        ("fedavg/lokahead", ["did you mean 'lookahead'"]),
+        ("fedavg+ecrg", ["did you mean 'ecgr'"]),
         ("scaffold(dampin=0.5)", ["did you mean 'damping'", "units"]),
         ("scaffold(damping=3)", ["damping", "at most 1"]),
         ("scaffold(units=metres)", ["units", "steps, gradient"]),
         ("scaffold(0.5)", ["key=value"]),
         ("fedavgm/adam", ["fedavgm already is fedavg/momentum"]),
         ("feddyn/lookahead", ["takes the server's step itself"]),
+        ("fedavg//nur", ["correction(key=value)"]),
+        ("", ["correction(key=value)"]),
+        ("fedavg(", ["correction(key=value)"]),
         ("fedavg+ecgr/nur", ["correction(key=value)", "expected the end at '/nur'"]),
         ("fedavg(server_lr=2", ["expected , or ) at its end"]),
         ("fedavg[mse", ["expected ] at its end"]),
         ("fedprox(mu=1, mu=2)", ["fedprox.mu is given twice"]),
         ("fedavg+ecgr+bherd", ["ecgr and bherd are regulators; give at most one"]),
         ("fedavg+dp(noise=1)+ecgr", ["part 'dp'", "ecgr"]),
+        ("fedavg+local(part=norm)", ["part 'local'"]),
+        ("fedavg+ecgr+finetune", ["part 'finetune'"]),
         ("fedavg+server_steps", ["part 'server_steps'"]),
         ("fedavg/nur+ecgr@ridge", ["head 'ridge'", "none"]),
+        ("fedavg@lda(shrink=0.1)", ["head 'lda'"]),
         ("fedavg@lda@ridge", ["expected the end at '@ridge'"]),
     ],
 )
@@ -121,6 +168,10 @@ class Pulls:
         return params - anchor
 
 
+def test_an_algorithm_that_says_one_thing_is_one() -> None:
+    assert Method.of(Pulls()).name == "Pulls"
+
+
 def test_an_own_class_goes_by_its_name() -> None:
     method = Method(algorithm=Mine(strength=0.25))
     assert method.name == "Mine(strength=0.25)"
@@ -141,19 +192,30 @@ def test_different_methods_of_one_name_are_not_taken_for_one() -> None:
             plan_comparison("quickstart", methods=methods)
 
 
+@pytest.mark.parametrize(
+    "given", ["fedacg(momentum=0.7)+ecgr(beta=0.5)", Method(FedACG(momentum=0.7), regulator=ECGR(beta=0.5))]
+)
+def test_objects_and_strings_make_the_same_experiment(given: Any) -> None:
+    experiment = load("quickstart").replace(method_settings(given))
+    assert experiment.correction == FedACG(momentum=0.7)
+    assert experiment.regulator == ECGR(beta=0.5)
+    assert method_name(experiment.to_dict()) == "fedacg(momentum=0.7)+ecgr(beta=0.5)"
+
+
 def test_a_loss_is_part_of_a_method_where_it_is_named() -> None:
-    """Also where it is the one that the data bring, which by itself is not shown."""
     base = load("quickstart")
     changed = base.replace(parse_method("fedavg[balanced_softmax(tau=0.5)]/nur+ecgr"))
     assert changed.loss == BalancedSoftmax(tau=0.5)
-    for experiment, given, name in (
-        (changed, "fedavg/nur+ecgr", "fedavg[balanced_softmax(tau=0.5)]/nur+ecgr"),
-        (changed, "fedprox", "fedprox[balanced_softmax(tau=0.5)]"),
-        (changed, "fedprox[cross_entropy]", "fedprox[cross_entropy]"),
-        (base, "fedavg", "fedavg"),
-        (base, "fedavg[cross_entropy]", "fedavg[cross_entropy]"),
-    ):
-        assert method_name(experiment.replace(parse_method(given)).to_dict()) == name
+    assert method_name(changed.to_dict()) == "fedavg[balanced_softmax(tau=0.5)]/nur+ecgr"
+    assert method_name(changed.replace(parse_method("fedprox")).to_dict()) == "fedprox[balanced_softmax(tau=0.5)]"
+    named = changed.replace(parse_method("fedprox[cross_entropy]"))
+    assert method_name(named.to_dict()) == "fedprox[cross_entropy]"
+
+
+def test_a_loss_that_comes_with_the_data_is_not_shown_and_one_that_is_named_is_also_where_they_are_equal() -> None:
+    base = load("quickstart")  # its data bring cross entropy
+    assert method_name(base.replace(parse_method("fedavg")).to_dict()) == "fedavg"
+    assert method_name(base.replace(parse_method("fedavg[cross_entropy]")).to_dict()) == "fedavg[cross_entropy]"
     assert method_name(load("quickstart", {"loss.name": "mse"}).to_dict()).startswith("fedavg[mse]")
     assert Method(loss=CallableLoss(torch.dist)).name == "fedavg[dist]"
 

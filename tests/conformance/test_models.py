@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from ecgr.core.vectors import ParamSpec
 from ecgr.errors import ConfigError
-from ecgr.tasks.models import MODELS, cnn, lenet, mlp, resnet18, transformer
+from ecgr.tasks.models import MODELS, cnn, lenet, logistic, mlp, resnet18, transformer
 from ecgr.tasks.modules import FitToGrid
 
 SIDES = {"lenet": 28, "cnn": 32, "resnet18": 64}
@@ -64,6 +64,11 @@ def test_scores_for_any_shape_of_data(name: str, shape: Shape) -> None:
     assert torch.isfinite(scores).all()
 
 
+@pytest.mark.parametrize("name", [name for name in sorted(MODELS) if kind(name) == "channels"])
+def test_the_embedded_digits_fit_every_image_model(name: str) -> None:
+    assert MODELS[name](channels=1, classes=10)(torch.zeros(2, 1, 28, 28)).shape == (2, 10)
+
+
 @fitting
 def test_every_parameter_gets_a_gradient(name: str, shape: Shape) -> None:
     torch.manual_seed(0)
@@ -90,6 +95,15 @@ def test_parameter_counts_of_the_paper() -> None:
     assert parameters(resnet18(channels=3, classes=1000)) == 11_689_512
 
 
+def test_cnn_gives_log_probabilities_without_a_bias_in_its_last_layer() -> None:
+    model = cnn(width=0.25)
+    scores = model(torch.rand(5, 3, 32, 32))
+    assert torch.allclose(scores.exp().sum(dim=1), torch.ones(5), atol=1e-5)
+    last = [m for m in model.modules() if isinstance(m, nn.Linear)]
+    assert len(last) == 1
+    assert last[0].bias is None
+
+
 def test_cnn_has_the_papers_layers() -> None:
     """Convolutions 32; 64; 128, 128; 256, 256; all but the first without bias and with BatchNorm; three max-pools."""
     modules = list(cnn().modules())
@@ -98,8 +112,30 @@ def test_cnn_has_the_papers_layers() -> None:
     assert [c.bias is None for c in convolutions] == [False, True, True, True, True, True]
     assert [m.num_features for m in modules if isinstance(m, nn.BatchNorm2d)] == [64, 128, 128, 256, 256]
     assert sum(isinstance(m, nn.MaxPool2d) for m in modules) == 3
-    assert [m.bias for m in modules if isinstance(m, nn.Linear)] == [None]
-    assert torch.allclose(cnn()(torch.rand(5, 3, 32, 32)).exp().sum(dim=1), torch.ones(5), atol=1e-5)
+
+
+@pytest.mark.parametrize("width", [0.01, 0.125, 0.5, 2.0])
+def test_cnn_width_multiplies_every_number_of_channels(width: float) -> None:
+    model = cnn(width=width)
+    sizes = [m.out_channels for m in model.modules() if isinstance(m, nn.Conv2d)]
+    assert sizes == [max(1, round(width * n)) for n in (32, 64, 128, 128, 256, 256)]
+    assert model(torch.zeros(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_lenet_layers() -> None:
+    shapes = {name: tuple(p.shape) for name, p in lenet().named_parameters()}
+    assert shapes == {
+        "conv1.weight": (6, 1, 5, 5),
+        "conv1.bias": (6,),
+        "conv2.weight": (16, 6, 5, 5),
+        "conv2.bias": (16,),
+        "fc1.weight": (120, 400),
+        "fc1.bias": (120,),
+        "fc2.weight": (84, 120),
+        "fc2.bias": (84,),
+        "fc3.weight": (10, 84),
+        "fc3.bias": (10,),
+    }
 
 
 def torchvision_resnet18() -> dict[str, tuple[int, ...]]:
@@ -162,6 +198,17 @@ def test_group_norm_looks_at_one_picture_at_a_time() -> None:
     torch.testing.assert_close(model(pictures)[:1], model(pictures[:1]))
 
 
+@pytest.mark.parametrize("width", [0.01, 0.1, 0.3])
+def test_group_norm_fits_any_width(width: float) -> None:
+    assert cnn(width=width, norm="group")(torch.rand(2, 3, 32, 32)).shape == (2, 10)
+
+
+def test_logistic_is_one_linear_layer() -> None:
+    model = logistic(features=3, classes=2)
+    x = torch.rand(5, 3)
+    torch.testing.assert_close(model(x), x @ model.get_parameter("head.weight").T + model.get_parameter("head.bias"))
+
+
 def test_mlp_has_the_hidden_sizes_it_is_told() -> None:
     layers = [m for m in mlp(features=7, classes=3, hidden=(5, 4)).modules() if isinstance(m, nn.Linear)]
     assert [(layer.in_features, layer.out_features) for layer in layers] == [(7, 5), (5, 4), (4, 3)]
@@ -188,6 +235,11 @@ def test_padding_behind_a_mask_changes_nothing(pool: str) -> None:
 def test_a_text_without_a_token_gives_numbers(pool: str) -> None:
     nothing = {"tokens": torch.zeros(1, 4, dtype=torch.int64), "mask": torch.zeros(1, 4, dtype=torch.bool)}
     assert torch.isfinite(small_transformer(pool)(**nothing)).all()
+
+
+def test_the_order_of_tokens_counts() -> None:
+    model = small_transformer("mean")
+    assert not torch.allclose(model(torch.tensor([[1, 2, 3]])), model(torch.tensor([[2, 1, 3]])))
 
 
 def test_attention_is_that_of_torch() -> None:

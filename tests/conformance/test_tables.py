@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from ecgr.cli.listing import TABLES
 from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
-from ecgr.config.registry import SECTIONS, parameters_of
+from ecgr.config.registry import SECTIONS, RunSettings, parameters_of
+from ecgr.core.stores import STORES
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.data.dataset import Labels
 from ecgr.tasks.metrics import METRICS
@@ -56,13 +57,37 @@ def test_an_entry_says_what_it_is_in_one_line(title: str, name: str) -> None:
     assert first.endswith((".", ":"))
 
 
+@pytest.mark.parametrize(("title", "name"), [(t, n) for t, table in TABLES.items() for n in sorted(table)])
+def test_names_can_be_typed_in_a_shell(title: str, name: str) -> None:
+    assert name.replace("_", "").replace("-", "").isalnum()
+    assert name == name.lower()
+
+
 def test_every_table_can_be_chosen_from_in_a_config_and_is_listed() -> None:
     in_config = [section.table for section in SECTIONS.values() if section.table is not None]
     assert all(any(table is listed for listed in TABLES.values()) for table in in_config)
     assert all(any(table is chosen for chosen in (*in_config, METRICS)) for table in TABLES.values())
 
 
+def test_every_store_can_be_chosen_in_a_config() -> None:
+    for store in STORES:
+        assert RunSettings(store=store).store == store
+
+
 # Data
+
+
+def test_digits_are_the_embedded_ones_with_a_fixed_split() -> None:
+    """1,797 images; every fifth is a test image: 359, and 1,438 to train on."""
+    first, second = DATASETS["digits"]().load(), DATASETS["digits"]().load()
+    assert first.train.inputs.shape == (1438, 1, 28, 28)
+    assert first.test.inputs.shape == (359, 1, 28, 28)
+    assert first.train.inputs.dtype == np.uint8
+    assert first.train.targets.dtype == np.int64
+    assert set(np.unique(first.train.targets)) == set(np.unique(first.test.targets)) == set(range(10))
+    assert np.array_equal(first.train.inputs, second.train.inputs)
+    assert first.files == second.files
+    assert all(len(digest) == 64 for digest in first.files.values())
 
 
 def test_digits_are_those_of_scikit_learn_enlarged_to_the_same_bytes() -> None:

@@ -44,6 +44,16 @@ def test_what_is_no_regulator_is_refused_in_one_line(regulator: Any, line: str) 
         steps.regulated(regulator)
 
 
+def test_of_a_diverged_training_too() -> None:
+    model = mlp()
+    optimizer = SGD(model.parameters(), lr=0.1)
+    with ecgr.Recorder(model, optimizer) as steps:
+        model.get_parameter("2.bias").grad = torch.full((2,), torch.nan)
+        optimizer.step()
+    with pytest.warns(ecgr.NotFiniteWarning):
+        assert repr(steps.regulated(ecgr.ECGR())).endswith("1 of 1 steps kept, norm nan)")
+
+
 def test_float64_parameters_are_set_without_a_detour_through_float32() -> None:
     """A tenth has no exact float32: through one, digits would be lost."""
     model = nn.Linear(2, 1).double()

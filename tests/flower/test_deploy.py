@@ -116,10 +116,14 @@ def test_init_writes_the_list_of_sites_and_sizes(tmp_path: Path) -> None:
     assert "server/keys/cleveland.pub" in (tmp_path / "own" / "README.md").read_text()
 
 
-def test_the_list_is_read_as_it_was_written(tmp_path: Path) -> None:
+def test_the_list_is_read_as_it_was_written_and_edited(tmp_path: Path) -> None:
     sites = [Listed("cleveland", 303, 61), Listed("site-1")]
     write_folders(tmp_path, replace(plan("a", "b"), sites=sites))
-    assert read_list(tmp_path / "server" / "sites.toml") == sites
+    written = tmp_path / "server" / "sites.toml"
+    assert read_list(written) == sites
+    assert "one site can then dominate the model" in written.read_text()
+    written.write_text(written.read_text().replace("303", "404"))
+    assert read_list(written)[0].samples == 404
 
 
 @pytest.mark.parametrize("site", ["a=-1", "a=x", "../a=3", "a=1 --site a=2", "=3"])

@@ -68,6 +68,22 @@ def test_a_bad_config_is_answered_before_torch_is_imported() -> None:
     assert done.stdout == "done\n", done.stderr
 
 
+def test_a_bad_config_is_answered_within_a_second(tmp_path: Path) -> None:
+    """Best of three, in the process itself, from its start to the exit; its own time, whatever else is running."""
+    script = (
+        "import time\n"
+        "import sys; sys.argv = ['ecgr', 'run', '--set', 'regulator.beta=1.5']\n"
+        "from ecgr.cli import main\n"
+        "try: main()\n"
+        "except SystemExit: print(time.process_time())\n"
+    )
+    times = [
+        float(subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout)
+        for _ in range(3)
+    ]
+    assert min(times) < 1.0
+
+
 @pytest.mark.parametrize(
     ("arguments", "parts"),
     [
