@@ -26,6 +26,7 @@ from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
 from ecgr.core.vectors import read_buffers
 from ecgr.errors import ConfigError, EcgrError, NotFiniteWarning, one_line
+from ecgr.simulation.by_hand import gradients_by_hand
 from ecgr.simulation.workspace import Held, Problem, Workspace, seeded
 from ecgr.streams import stream, torch_seed
 
@@ -86,7 +87,7 @@ def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> 
     workspace.load(job.params, job.buffers)
     model.train()
     start = job.params.to(workspace.device)
-    loss_of = client_loss(job, workspace)
+    gradients = gradients_by_hand(workspace) or gradients_by_autograd(workspace, client_loss(job, workspace))
     optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
     hook_corrections(optimizer, workspace, start, job.lr, server, state)
     recorder: Recorder | None = None
@@ -105,12 +106,24 @@ def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> 
     with recorder or nullcontext(), seeded(seed):
         for batch in epoch_batches(workspace.problem, job.client, job.round_index):
             optimizer.zero_grad()
-            loss = loss_of(workspace.train, batch)
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss = gradients(batch)
             optimizer.step()
             seen += len(batch)
-            total += loss.detach() * len(batch)
+            total += loss * len(batch)
     return recorder, float(total) / seen
+
+
+def gradients_by_autograd(
+    workspace: Workspace, loss_of: Callable[[Held, Tensor], Tensor]
+) -> Callable[[Tensor], Tensor]:
+    """What sets the gradients of any model for some rows of its samples and gives their loss."""
+
+    def gradients(rows: Tensor) -> Tensor:
+        loss = loss_of(workspace.train, rows)
+        loss.backward()  # type: ignore[no-untyped-call]
+        return loss.detach()
+
+    return gradients
 
 
 def regulate(

@@ -145,7 +145,7 @@ class Feed:
 
     def outputs(self, inputs: Any, rows: Tensor | slice) -> Tensor:
         """The model's outputs for some rows of ``inputs``: one array, a tuple or a dict of them."""
-        given = map_arrays(lambda array: self._prepared(taken(array, rows)), inputs)
+        given = self.given(inputs, rows)
         if isinstance(given, dict):
             found = self._forward(**given)
         else:
@@ -153,6 +153,10 @@ class Feed:
         if not isinstance(found, Tensor):
             raise TypeError(f"it gives a {type(found).__name__}, not a tensor")
         return found
+
+    def given(self, inputs: Any, rows: Tensor | slice) -> Any:
+        """What the model is fed with for some rows."""
+        return map_arrays(lambda array: self._prepared(taken(array, rows)), inputs)
 
     def _prepared(self, batch: Tensor) -> Tensor:
         batch = batch.to(self.device)
@@ -272,6 +276,10 @@ class Workspace:
         """The model's outputs for some rows, and their targets; for ``training`` in ``run.precision``."""
         feed = self._training_feed if training else self._feed
         return feed.outputs(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
+
+    def given(self, samples: Held, rows: Tensor | slice) -> tuple[Any, Tensor]:
+        """What the model is fed with for some rows, and their targets."""
+        return self._feed.given(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
 
     def teacher(self, params: Tensor, buffers: Mapping[str, Tensor]) -> Callable[[Held, Tensor], Tensor]:
         """The outputs of a fixed model, as a function of rows of samples."""
