@@ -70,15 +70,24 @@ def _as_input(value: Any) -> Array:
     if not is_frame(value):
         return as_array(value)
     for name, dtype in value.dtypes.items():
-        if dtype.kind not in NUMBERS:
-            raise DataError(f"inputs: column {name!r} is {dtype}; encode it as numbers, as by pandas.get_dummies")
+        if getattr(dtype, "kind", "O") not in NUMBERS:
+            raise DataError(f"inputs: column {name!r} holds no numbers; give the table to Task, which encodes it")
     floats: Array = value.to_numpy(dtype=np.float64, na_value=np.nan)
     return floats
 
 
 def is_frame(value: Any) -> bool:
     """Whether ``value`` is a pandas DataFrame; asked without importing pandas."""
-    return hasattr(value, "columns") and hasattr(value, "to_numpy")
+    return any(
+        base.__module__.partition(".")[0] == "pandas" and base.__name__ == "DataFrame" for base in type(value).__mro__
+    )
+
+
+def is_series(value: Any) -> bool:
+    """Whether ``value`` is a pandas Series, likewise."""
+    return any(
+        base.__module__.partition(".")[0] == "pandas" and base.__name__ == "Series" for base in type(value).__mro__
+    )
 
 
 def map_arrays(function: Callable[[Any], Any], inputs: Any) -> Any:
@@ -136,7 +145,13 @@ def is_map_style(value: Any) -> bool:
     (False, False, True)
     """
     arrays = isinstance(value, list | tuple | Mapping | np.ndarray | str | Samples) or hasattr(value, "detach")
-    return not arrays and not is_frame(value) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    return (
+        not arrays
+        and not is_frame(value)
+        and not is_series(value)
+        and hasattr(value, "__getitem__")
+        and hasattr(value, "__len__")
+    )
 
 
 def materialise(where: str, dataset: Any, most_bytes: int | None = None) -> Samples:

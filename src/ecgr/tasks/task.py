@@ -5,7 +5,7 @@ A built-in data set with a model of the table makes one, and so do a person's ow
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, is_dataclass, replace
+from dataclasses import InitVar, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from hashlib import sha256
 from inspect import isroutine
@@ -19,10 +19,12 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.identity import qualified_name
 from ecgr.tables import unknown
 from ecgr.tasks.data.dataset import Dataset
+from ecgr.tasks.data.frames import encode_halves, split_frame
+from ecgr.tasks.data.tables import Missing
 from ecgr.tasks.losses import as_loss
 from ecgr.tasks.metrics import CallableMetric, Metric, as_metric
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.samples import Samples, as_array, check_samples, is_map_style, materialise, named_arrays
+from ecgr.tasks.samples import Samples, as_array, check_samples, is_map_style, is_series, materialise, named_arrays
 
 __all__ = ["Samples", "Task", "TaskIdentity"]
 
@@ -48,7 +50,8 @@ class Task:
 
     Attributes:
         model: a function that makes a fresh ``nn.Module``, or a module to start from.
-        train: `Samples`, or (inputs, targets), or a map-style ``torch.utils.data.Dataset`` of such pairs.
+        train: `Samples`, or (inputs, targets), or a map-style ``torch.utils.data.Dataset`` of such pairs. Inputs may be
+            a pandas DataFrame, targets a Series: see `ecgr.tasks.data.frames` for how they are encoded.
         test: likewise; a third entry of the tuple (``Samples.groups``) names the client that a sample belongs to.
         loss: an entry of ``ecgr.LOSSES`` or its name, or any function ``(outputs, targets) -> scalar``.
         metrics: entries of ``ecgr.METRICS`` or their names, or any scikit-learn function, or functions by a name of
@@ -70,22 +73,60 @@ class Task:
     clients: Any = None
     partition: Any = None
     name: str = "task"
+    settings: InitVar[Any] = None
+    notes: tuple[str, ...] = field(default=(), repr=False)
 
-    def __post_init__(self) -> None:
+    def __post_init__(self, settings: Any) -> None:
+        if settings is not None:
+            raise ConfigError("settings: belong to a run, not to a task; give them to ecgr.compare or ecgr.run")
         if isinstance(self.model, str) and self.model not in MODELS:
             raise ConfigError(unknown("model", self.model, MODELS, kind="model"))
         if not callable(self.model) and not isinstance(self.model, str):
             raise ConfigError(f"model: {type(self.model).__name__} cannot be called; give a function that makes one")
         if not isinstance(self.name, str):
             raise ConfigError(f"name: expected text, got {self.name!r}")
-        train, test = _samples("train", self.train), _samples("test", self.test)
+        train, test, notes = encode_halves(self.train, self.test)
+        train, test = _samples("train", train), _samples("test", test)
         clients = _clients(self.clients, train, self.partition)
         if isinstance(clients, np.ndarray):
             train = replace(train, groups=clients)
         metrics = _by_name(self.metrics)
         made = {"train": train, "test": test, "loss": as_loss(self.loss), "metrics": metrics, "clients": clients}
+        made["notes"] = (*self.notes, *notes)
         for name, value in made.items():
             object.__setattr__(self, name, value)
+
+    @classmethod
+    def from_frame(
+        cls,
+        frame: Any,
+        *,
+        target: str,
+        model: Any,
+        client: str | None = None,
+        test: Any = 0.2,
+        features: Any = None,
+        missing: Missing = "median",
+        split_seed: int = 0,
+        **options: Any,
+    ) -> "Task":
+        """A task of a pandas DataFrame.
+
+        Args:
+            frame: one row a sample.
+            target: the column to predict.
+            model: as of a task.
+            client: the column that names each row's client.
+            test: a share of each client's rows, a column that is True where a row is to test with, or another table.
+            features: the columns to predict from; all others where nothing is said.
+            missing: "median" or "mean" of the training rows in place of a missing number, "drop" leaves its row out,
+                "refuse" names it.
+            split_seed: decides which rows a share is.
+            **options: as of a task: loss, metrics, clients, partition, name.
+        """
+        train, held_out, notes = split_frame(frame, target, client, test, features, missing, split_seed)
+        train, held_out, more = encode_halves(train, held_out, missing)
+        return cls(model=model, train=train, test=held_out, notes=(*notes, *more), **options)
 
     @property
     def primary(self) -> Metric:
@@ -124,6 +165,7 @@ class Task:
             metrics=tuple(self.metrics.values()),
             classes=tuple(str(i) for i in range(int(classes.max()) + 1)) if whole and classes.min() == 0 else (),
             files={"task": self.identity.sha256},
+            notes=self.notes,
         )
 
 
@@ -184,7 +226,7 @@ def _samples(where: str, given: Any) -> Samples:
 def _checked_ids(given: Any, samples: int) -> Any:
     if callable(given):
         raise ConfigError("clients: expected ids or a number, got a function; how to partition goes to partition=")
-    ids = as_array(given)
+    ids = given.to_numpy(dtype=object, na_value=None) if is_series(given) else as_array(given)
     if ids.shape != (samples,):
         raise DataError(f"clients: ids of shape {ids.shape} for {samples:,} training samples; give one for each")
     for index, each in enumerate(ids.tolist() if ids.dtype.kind in "fO" else ()):
