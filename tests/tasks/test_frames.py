@@ -97,3 +97,9 @@ def test_what_cannot_be_used_names_its_column(changes: dict[str, Any], match: st
 def test_what_is_asked_wrongly(changes: dict[str, Any], match: str) -> None:
     with pytest.raises(ConfigError, match=match):
         of_frame(**changes)
+
+
+def test_targets_have_the_same_columns() -> None:
+    x, y = np.zeros((4, 2), np.float32), pd.DataFrame({"a": [0.0] * 4, "b": [1.0] * 4})
+    with pytest.raises(DataError, match=r"^test: 1 target columns, in the training data 2"):
+        Task(train=(x, y), test=(x, y[["a"]]), model="logistic", loss="mse")

@@ -184,8 +184,12 @@ def _encode_targets(train: Any, test: Any) -> tuple[Array, Array]:
     """Numbers as they are; a single column of text or categories as labels from 0."""
     if not is_frame(test):
         return _encode_targets(train, train)[0], test
+    if len(train.columns) != len(test.columns):
+        raise DataError(
+            f"test: {len(test.columns)} target columns, in the training data {len(train.columns)}; give the same columns"
+        )
     pairs = []
-    for name, other in zip(train.columns, test.columns, strict=False):
+    for name, other in zip(train.columns, test.columns, strict=True):
         halves = train[name], test[other]
         for half in halves:
             _known(half)
