@@ -186,7 +186,7 @@ def _encode_targets(train: Any, test: Any) -> tuple[Array, Array]:
         return _encode_targets(train, train)[0], test
     if len(train.columns) != len(test.columns):
         raise DataError(
-            f"test: {len(test.columns)} target columns, in the training data {len(train.columns)}; give the same columns"
+            f"test: {len(test.columns)} target columns, in the training data {len(train.columns)}; give the same"
         )
     pairs = []
     for name, other in zip(train.columns, test.columns, strict=True):
