@@ -4,12 +4,13 @@
 
     python -m study                        rebuild the result pages and their figures from docs/results/data
     python -m study gather DIR [COMMIT]    keep what `ecgr compare` wrote in DIR, with the commit that made it
+    python -m study weights DIR [PRESET SAMPLES ROUNDS]    weights of local steps chosen by the server's samples
 """
 
 import sys
 from pathlib import Path
 
-from study import figures, pages
+from study import figures, pages, weights
 from study.gather import gather
 
 
@@ -24,6 +25,10 @@ def main(arguments: list[str]) -> str | None:
                 gather(Path(place), pages.DATA, *commit)
             except ValueError as error:
                 return str(error)
+        case ["weights", place]:
+            weights.measure(Path(place))
+        case ["weights", place, preset, samples, rounds]:
+            weights.measure(Path(place), preset, int(samples), int(rounds))
         case _:
             return __doc__
     return None
