@@ -1,4 +1,4 @@
-"""Differences with their intervals, a row for each pair; the other pictures are kept as they were drawn at 65bc0ef."""
+"""Differences with their intervals, and the leaderboard; the other pictures are kept as they were drawn at 65bc0ef."""
 
 from io import BytesIO
 from pathlib import Path
@@ -7,8 +7,9 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
-from study.pages import ROOT, pairs
+from study.pages import PROBLEMS, ROOT, measured_problems, pairs
 
 IMAGES = ROOT / "docs" / "results" / "images"
 DRAWN = {"differences": "earlier/main", "controls": "earlier/controls", "ablations": "earlier/ablations"}
@@ -20,8 +21,49 @@ WIDEST = 6.0
 def rebuild() -> None:
     """Draw every figure."""
     IMAGES.mkdir(parents=True, exist_ok=True)
+    draw_leaders(IMAGES / "leaders.png")
     for name, data in DRAWN.items():
         draw([pair for pair in pairs(data) if pair["interval"]], IMAGES / f"{name}.png", claim=name == "differences")
+
+
+def draw_leaders(path: Path) -> None:
+    """End against speed, a panel for each problem of the leaderboard, as a PNG with the same bytes each time."""
+    there = measured_problems()
+    if not there:
+        return
+    methods = dict.fromkeys(pair["method"] for found in there.values() for pair in found["pairs"])
+    colours = dict(zip(methods, mpl.colormaps["tab10"].colors, strict=False))  # type: ignore[attr-defined]
+    columns = min(4, len(there))
+    lines = -(-len(there) // columns)
+    with mpl.rc_context({"font.size": 8, "axes.spines.top": False, "axes.spines.right": False}):
+        figure = Figure(figsize=(2.4 * columns, 2.3 * lines + 0.6), layout="constrained")
+        panels = figure.subplots(lines, columns, squeeze=False).ravel()
+        for ax, (name, found) in zip(panels, there.items(), strict=False):
+            scale = 100 if found["metric"]["name"] == "accuracy" else 1
+            ax.axhline(0, color="0.6", linewidth=0.8)
+            ax.axvline(1, color="0.6", linewidth=0.8)
+            for pair in found["pairs"]:
+                if pair["difference"] is None or not pair["speed"] or not pair["speed"]["factor"]:
+                    continue
+                mean, (low, high) = pair["difference"]["mean"], pair["difference"]["interval"]
+                x, (left, right) = pair["speed"]["factor"], pair["speed"]["interval"]
+                own = {"color": colours[pair["method"]], "linewidth": 1.0}
+                ax.plot([x, x], [scale * low, scale * high], **own)
+                ax.plot([left, right], [scale * mean, scale * mean], **own)
+                ax.plot([x], [scale * mean], "o" if pair["levelled_off"] else "s", color=own["color"], markersize=4)
+            ax.set_xscale("log")
+            ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
+            ax.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if value in (0.5, 2, 3, 5) else "")
+            ax.set_title(PROBLEMS[name][0].replace(", ", "\n", 1), fontsize=8)
+            ax.set_xlabel("times sooner than FedAvg")
+            ax.set_ylabel("end, points" if scale == 100 else f"end, {found['metric']['name']}")
+        for ax in panels[len(there) :]:
+            ax.remove()
+        handles = [Line2D([], [], marker="o", linestyle="", color=colours[m], label=m) for m in methods if m in colours]
+        figure.legend(handles=handles, loc="outside lower center", ncols=min(3, len(handles)), frameon=False)
+        buffer = BytesIO()
+        figure.savefig(buffer, format="png", dpi=160, metadata={"Software": None})
+    path.write_bytes(buffer.getvalue())
 
 
 def draw(rows: list[Any], path: Path, claim: bool) -> None:

@@ -21,6 +21,7 @@ DATA = ROOT / "docs" / "results" / "data"
 PAGES = {
     "paper.md": "docs/results/paper.md",
     "methods.md": "docs/results/methods.md",
+    "earlier.md": "docs/results/earlier.md",
     "which_method.md": "docs/guide/which_method.md",
 }
 """Templates, and what they become."""
@@ -28,6 +29,24 @@ LEADERBOARD = ("mnist001", "fashion001", "mnist01", "fashion01", "heart")
 """Problems on which all methods were run."""
 SKEWED = ("demo", "tuned-mnist", "tuned-fashion_mnist", *LEADERBOARD[:4])
 """Problems with label skew."""
+SIX = "'fedavg,fedavgm(server_momentum=0.5),fedacg,drift_correction,scaffold,fedavg+ecgr' --trials 6"
+ALL = "'fedavg,fedavgm(server_momentum=0.5),fedacg,drift_correction,scaffold,fedcm,feddyn,fedprox,fedavg+ecgr'"
+PROBLEMS = {
+    "digits": ("Digits, ten clients, alpha 0.05", f"demo --rounds 120 --methods {ALL}"),
+    "heart": ("Heart disease, four hospitals", f"hospitals/heart_disease --seeds 20 --methods {ALL}"),
+    "mnist001": ("MNIST, ten clients, alpha 0.01", f"study/leaderboard/mnist --methods {SIX}"),
+    "mnist01": ("MNIST, ten clients, alpha 0.1", f"study/leaderboard/mnist --set partition.alpha=0.1 --methods {SIX}"),
+    "fashion001": ("Fashion-MNIST, ten clients, alpha 0.01", f"study/leaderboard/fashion_mnist --methods {SIX}"),
+    "fashion01": (
+        "Fashion-MNIST, ten clients, alpha 0.1",
+        f"study/leaderboard/fashion_mnist --set partition.alpha=0.1 --methods {SIX}",
+    ),
+    "fashion100": (
+        "Fashion-MNIST, 100 clients, a tenth a round",
+        f"study/leaderboard/fashion_mnist_100 --methods {SIX}",
+    ),
+}
+"""The leaderboard: a folder of data, its title, and what `ecgr compare` was given."""
 VERDICTS = ("better", "worse", "equivalent", "not decided", "diverged")
 DIGITS = {"points": 1, "AUC": 4}
 """Decimals that a difference deserves."""
@@ -209,6 +228,99 @@ def overview() -> str:
     return table(columns, [{"method": method} for method in order])
 
 
+def measured_problems() -> dict[str, Any]:
+    """The leaderboard's comparisons that are finished, in order."""
+    return {name: read(f"{name}/comparison") for name in PROBLEMS if (DATA / name / "comparison.json").is_file()}
+
+
+def change(value: float, metric: Row) -> str:
+    """A difference: in points where the metric is a share of samples, else as it is."""
+    return signed(100 * value) if metric["name"] == "accuracy" else f"{value:+.3f}"
+
+
+def level_of(value: float, metric: Row) -> str:
+    """A score: in per cent where the metric is a share of samples, else as it is."""
+    return f"{100 * value:.1f} %" if metric["name"] == "accuracy" else f"{value:.3f}"
+
+
+def end_of(pair: Row) -> str:
+    """Where a method ends, beside the baseline: ``+1.2 (+0.5 to +1.9)``."""
+    found = pair["difference"]
+    if found is None:
+        return ""
+    within = "" if found["interval"] is None else " to ".join(change(b, pair["metric"]) for b in found["interval"])
+    return change(found["mean"], pair["metric"]) + (f" ({within})" if within else "")
+
+
+def speed_of(pair: Row) -> str:
+    """How many times sooner it is where the baseline ends; empty where too few seeds get there."""
+    found = pair["speed"]
+    if found is None or found["factor"] is None:
+        return ""
+    within = "" if found["interval"] is None else f" ({found['interval'][0]:.1f} to {found['interval'][1]:.1f})"
+    return f"{found['factor']:.1f} x{within}"
+
+
+def problem(name: str) -> str:
+    """One problem of the leaderboard: its command, what the references say, and a row for each method."""
+    found, origin = read(f"{name}/comparison"), read(f"{name}/source")
+    pairs_there = found["pairs"]
+    metric = found["metric"]
+    base = pairs_there[0]["baseline_score"]
+    commits = ", ".join(commit[:7] for commit in origin["commits"])
+    beside = ", ".join(f"{own['name']} {level_of(own['score'], metric)}" for own in found["references"])
+    unit = "points" if metric["name"] == "accuracy" else metric["name"]
+    level = (
+        "had levelled off" if found["baseline"] not in {m for p in pairs_there for m in p["rising"]} else "still gained"
+    )
+    columns: dict[str, Callable[[Row], object]] = {
+        "method": lambda pair: f"`{pair['method']}`",
+        f"end, {unit} (95 % CI)": end_of,
+        "sooner (95 % CI)": speed_of,
+        "verdict": lambda pair: pair["verdict"],
+        "levelled off": lambda pair: "yes" if pair["levelled_off"] else "no",
+        "of the gap to pooled": lambda pair: "" if pair["gap_closed"] is None else f"{100 * pair['gap_closed']:.0f} %",
+    }
+    return "\n".join(
+        [
+            *("```text", f"ecgr compare {PROBLEMS[name][1]}", "```", ""),
+            f"{found['rounds']} rounds, {len(found['seeds'])} seeds, commit {commits}. FedAvg:"
+            f" {level_of(base, metric)}; it {level}. {beside[:1].upper()}{beside[1:]}.",
+            *("", table(columns, pairs_there)),
+        ]
+    )
+
+
+def standing() -> str:
+    """Every method on every problem of the leaderboard, in a cell: the end, how much sooner, and the verdict."""
+    there = measured_problems()
+    methods = dict.fromkeys(pair["method"] for found in there.values() for pair in found["pairs"])
+
+    def cell(name: str, method: str) -> str:
+        own = [pair for pair in there[name]["pairs"] if pair["method"] == method]
+        if not own:
+            return ""
+        if own[0]["difference"] is None:
+            return str(own[0]["verdict"])
+        told = change(own[0]["difference"]["mean"], own[0]["metric"])
+        told = f"**{told}**" if own[0]["verdict"] in ("better", "worse") else told
+        speed = own[0]["speed"]
+        return told + (f", {speed['factor']:.1f} x" if speed and speed["factor"] and speed["shown"] else "")
+
+    columns: dict[str, Callable[[Row], object]] = {"method": lambda row: f"`{row['method']}`"}
+    for name in there:
+        columns[PROBLEMS[name][0]] = lambda row, name=name: cell(name, row["method"])  # type: ignore[misc]
+    return table(columns, [{"method": method} for method in methods])
+
+
+def shown(method: str) -> str:
+    """On how many problems of the leaderboard a method was shown better, worse and sooner, for a sentence."""
+    own = [pair for found in measured_problems().values() for pair in found["pairs"] if pair["method"] == method]
+    counts = Counter(pair["verdict"] for pair in own)
+    sooner = sum(bool(pair["speed"] and pair["speed"]["shown"] and pair["speed"]["factor"] > 1) for pair in own)
+    return f"better on {counts['better']}, worse on {counts['worse']} and sooner on {sooner} of {len(own)}"
+
+
 def claims_table() -> str:
     """What the paper says, what was measured, and the verdict of the rules of that time."""
     return table(
@@ -342,9 +454,10 @@ def render(template: str) -> str:
     )
     known = (
         *(pairs_table, board, overview, claims_table, tissue_table, theory_table, collapse_table, aimed_table),
+        *(problem, standing, shown, measured_problems),
         *(gain, raised, counted, made_by, measured, better_on, share_range, collapsed),
     )
-    names = {"SKEWED": SKEWED, "LEADERBOARD": LEADERBOARD}
+    names = {"SKEWED": SKEWED, "LEADERBOARD": LEADERBOARD, "PROBLEMS": PROBLEMS}
     return places.get_template(template).render({own.__name__: own for own in known} | names)
 
 

@@ -47,7 +47,7 @@ from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.streams import stream
 from ecgr.tasks.partition import Partition
 
-SEEDS, TUNING_SEEDS = tuple(range(10)), (100, 101)
+SEEDS, TUNING_SEEDS = tuple(range(10)), (100, 101, 102, 103)
 WEIGHT_STEPS, WEIGHT_RATE, SERVER_STEPS = 10, 0.2, 5
 Loss = Callable[[Tensor], Tensor]
 """The loss on the server's samples, of flat parameters."""
@@ -188,7 +188,7 @@ def local_steps(problem: Problem, workspace: Workspace, client: int, index: int,
     return torch.stack(rows)
 
 
-def measure(place: Path, name: str = "demo", samples: int = 200, rounds: int = 120) -> None:
+def measure(place: Path, name: str = "demo", samples: int = 200, rounds: int = 240) -> None:
     """Tune and run every method, keep each run as a line of ``runs.jsonl``, and write ``weights.json``."""
     torch.set_num_threads(1)
     place.mkdir(parents=True, exist_ok=True)
