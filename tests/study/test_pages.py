@@ -9,7 +9,7 @@ from study.pages import DATA, PAGES, ROOT, render
 
 EARLIER = sorted(path.stem for path in (DATA / "earlier").glob("*.json"))
 pytestmark = pytest.mark.nightly
-SUMMARIES = ("docs/results/paper.md", "docs/results/methods.md", "docs/results/theory.md")
+SUMMARIES = ("docs/results/paper.md", "docs/results/methods.md", "docs/results/earlier.md", "docs/results/theory.md")
 
 
 @pytest.mark.parametrize("template", PAGES)
