@@ -3,10 +3,11 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.installed
 LIGHT := .venv/.light
+HEAVY := .venv/.heavy
 export OMP_NUM_THREADS := 1
 unexport PYTHONDONTWRITEBYTECODE # compiled tests are kept beside them: the next run starts seconds sooner
 
-.PHONY: help demo quick test check lint nightly bench docs wheel flower results clean
+.PHONY: help demo quick test check lint nightly bench docs wheel flower oracles sbom results clean
 
 help:  ## show these targets
 	@grep -E '^[a-z]+:.*## ' Makefile | sed -E 's/:.*## /\t/' | expand -t 12
@@ -22,6 +23,12 @@ $(LIGHT): pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@test -e $(STAMP) || echo "Installing into .venv (once)"
 	@test -e $(STAMP) || $(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[report]'
+	@touch $@
+
+# Libraries that tests skip without: trackers, data sets.
+$(HEAVY): $(STAMP)
+	@echo "Installing the optional libraries into .venv (once)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[heavy]'
 	@touch $@
 
 demo: $(LIGHT)  ## which method helps on a small real problem, and why? an answer, a picture, a page; under a minute
@@ -43,7 +50,7 @@ lint: $(STAMP)  ## ruff, mypy strict, import-linter
 
 check: lint test  ## everything that has to be green
 
-nightly: $(STAMP)  ## all there is: the product of the tables, longer kill loops, real federations, notebooks, pages and their figures
+nightly: $(HEAVY)  ## all there is: the product of the tables, longer kill loops, real federations, notebooks, pages and their figures
 	@ECGR_KILLS=20 $(PYTEST) -m '' --hypothesis-profile nightly
 
 bench: $(STAMP)  ## benchmarks with thresholds, as ratios
@@ -72,6 +79,28 @@ flower: $(STAMP)  ## the federations on another Flower: make flower FLWR=1.42.0
 	@$(OTHER)/bin/pip install --quiet --disable-pip-version-check --no-deps --editable .
 	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider tests/flower
 	@$(OTHER)/bin/python -m pytest --quiet -p no:cacheprovider -m nightly -k gives_the_weights_of_a_run_and_leaves_no_process tests/integration
+
+# What declearn, statsmodels and flwr-datasets need is in an environment of its own (declearn wants an older pandas), which
+# looks into .venv for everything else.
+ORACLES := build/oracles
+oracles: $(STAMP)  ## the methods, statistics, metrics and partitions against other libraries' real code
+	@test -x $(ORACLES)/bin/python || $(BIN)/python -m venv $(ORACLES)
+	@$(BIN)/python -c "import site; print('import site; site.addsitedir(' + repr(site.getsitepackages()[0]) + ')')" \
+		> $$($(ORACLES)/bin/python -c "import site; print(site.getsitepackages()[0])")/packages-of-ours.pth
+	@grep -vE '^pandas==' constraints.txt > $(ORACLES)/constraints.txt
+	@$(ORACLES)/bin/pip install --quiet --disable-pip-version-check --constraint $(ORACLES)/constraints.txt \
+		-r tests/oracles_external/requirements.txt
+	@$(ORACLES)/bin/python -m pytest --quiet -p no:cacheprovider -m '' tests/oracles_external
+
+# CycloneDX's own tool, in an environment of its own; ENV is the environment that is described.
+CYCLONEDX ?= 7.5.0
+ENV ?= .venv
+sbom: $(STAMP)  ## the software bill of materials, build/sbom.json, validated; of another environment: make sbom ENV=/opt/ecgr
+	@test -x build/cyclonedx/bin/cyclonedx-py || $(BIN)/python -m venv build/cyclonedx
+	@build/cyclonedx/bin/pip install --quiet --disable-pip-version-check 'cyclonedx-bom==$(CYCLONEDX)'
+	@build/cyclonedx/bin/cyclonedx-py environment --validate --spec-version 1.6 --output-reproducible \
+		--pyproject pyproject.toml --output-file build/sbom.json $(ENV)/bin/python
+	@echo build/sbom.json
 
 results: $(STAMP)  ## the result pages and their figures, from the committed data
 	@$(BIN)/python -m study

@@ -68,6 +68,11 @@ FLOWER = Environment(
 PFL = Environment(
     "pfl-research", wanted=("pfl[pytorch]==0.6.0",), modules=("pfl.model.pytorch",), apart=("absl-py", "attrs")
 )
+FEDJAX = Environment(
+    "fedjax",
+    wanted=("fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2", "optax==0.2.8", "dm-haiku==0.0.17"),
+    modules=("fedjax",),
+)
 
 
 def _ours() -> list[str]:

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from ecgr.config.experiment import Experiment
+from ecgr.config.experiment import Experiment, load
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import round_jobs, start
@@ -47,3 +47,31 @@ def problem(
 def one_job(chosen: Problem) -> ClientJob:
     """The first client's work in the first round."""
     return round_jobs(chosen, start(chosen))[0]
+
+
+HOSPITALS = (242, 98, 235, 160)
+"""Training samples of four clients, as heart disease has them."""
+
+
+def small_problem(name: str) -> Problem:
+    """``logistic`` or ``mlp`` (13-16-1) on four clients of random rows, or the ``demo``'s own, by plain FedAvg."""
+    plain = {"algorithm.name": "fedavg", "regulator.name": "none"}
+    if name == "demo":
+        experiment = load(name, plain)
+        return prepare(experiment, experiment.source.load())
+    rng = np.random.default_rng(0)
+
+    def rows(count: int) -> Samples:
+        inputs = rng.normal(size=(count, 13)).astype(np.float32)
+        return Samples(inputs, (inputs[:, 0] + rng.normal(size=count) > 0).astype(np.int64), np.arange(count) % 4)
+
+    hidden = {"model.hidden": [16]} if name == "mlp" else {}
+    changes = {"model.name": name, **hidden, "partition.name": "groups", "partition.clients": None}
+    experiment = Experiment.from_dict({}).replace(
+        {**plain, **changes, "optimizer.lr": 0.03, "federation.batch_size": 16}
+    )
+    train = rows(sum(HOSPITALS))
+    owners = np.repeat(np.arange(len(HOSPITALS)), HOSPITALS)
+    train = Samples(train.inputs, train.targets, owners)
+    data = Dataset(train, rows(185), {"features": 13, "outputs": 1}, loss="bce", metrics=("accuracy", "auc"))
+    return prepare(experiment, data)

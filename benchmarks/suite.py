@@ -21,6 +21,7 @@ from benchmarks import (
     selection,
     simulator,
     small_clients,
+    small_models,
     start,
     verdict,
 )
@@ -37,6 +38,7 @@ BENCHMARKS: Mapping[str, Callable[[bool], Iterator[Row]]] = {
     "simulator": simulator.rows,
     "scale": scale.rows,
     "pfl": pfl_research.rows,
+    "small": small_models.rows,
     "flower": flower_ray.rows,
     "ray": cluster.rows,
     "verdict": verdict.rows,
