@@ -16,7 +16,7 @@ import os
 import sys
 import sysconfig
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cache, cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -33,6 +33,16 @@ LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 LONG = 200
 
 
+def contains_shorter(config: Mapping[str, Any]) -> bool:
+    """Whether a longer run with this config contains the shorter: its rate does not depend on the number of rounds."""
+    return config["schedule"]["name"] == "constant" and not acts_at_the_end(config)
+
+
+def acts_at_the_end(config: Mapping[str, Any]) -> bool:
+    """Whether a head is solved after the last round; ``head_only`` solves its own after the first."""
+    return "head" in config and config["algorithm"]["name"] != "head_only"
+
+
 class Code(NamedTuple):
     """The hashes of all user code that something reaches, by name, and the versions of the packages that it names."""
 
@@ -46,7 +56,7 @@ def code_of(part: Any) -> Code:
     state = walk.text(part)
     walk.finish()
     is_object = not isinstance(part, type | FunctionType | BuiltinFunctionType)
-    if is_object and type(part).__module__.split(".")[0] != "ecgr":
+    if is_object and (hasattr(part, "state_dict") or type(part).__module__.split(".")[0] != "ecgr"):  # weights count
         walk.pieces[STATE] = _digest(state)
     return Code(dict(sorted(walk.pieces.items())), dict(sorted(walk.packages.items())))
 

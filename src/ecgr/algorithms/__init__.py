@@ -26,6 +26,7 @@ from ecgr.algorithms.fedcm import FedCM
 from ecgr.algorithms.feddyn import FedDyn
 from ecgr.algorithms.fednova import FedNova
 from ecgr.algorithms.fedprox import FedProx
+from ecgr.algorithms.heads import HeadOnly
 from ecgr.algorithms.named import (
     Composed,
     DriftCorrection,
@@ -58,6 +59,7 @@ ALGORITHMS: Table[Entry] = Table(
         "fedacg": FedACG,
         "fedexp": FedExP,
         "drift_correction": DriftCorrection,
+        "head_only": HeadOnly,
     },
 )
 
@@ -81,6 +83,7 @@ __all__ = [
     "FedNova",
     "FedProx",
     "FedYogi",
+    "HeadOnly",
     "Plan",
     "Population",
     "RuleDefaults",

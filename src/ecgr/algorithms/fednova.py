@@ -11,11 +11,11 @@ from ecgr.component import State, component, torch
 class FedNova(Defaults):
     """Divide each update by its number of steps a_i, average, multiply by the mean a_i.
 
-    ``normalizer = "steps"`` counts local steps (a_i = T); ``"momentum"`` is FedNova's own norm for momentum SGD, the
-    total weight with which the T gradients enter the update. With equal a_i this is FedAvg.
+    ``normalizer = "momentum"`` is FedNova's own norm for momentum SGD, the total weight with which the T gradients
+    enter the update; ``"steps"`` counts local steps (a_i = T). With equal a_i this is FedAvg.
     """
 
-    normalizer: Literal["steps", "momentum"] = "steps"
+    normalizer: Literal["steps", "momentum"] = "momentum"
 
     def finish(self, trace: Trace, server: State, client: State) -> tuple[State, State]:
         """Upload the normalised update and a_i."""

@@ -5,9 +5,10 @@ smaller is better, a negative difference is an improvement.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean
+from typing import Any
 
 from ecgr.analysis.curves import Curves, Estimate, end, paired
 from ecgr.analysis.findings import Pair, estimate, judge
@@ -19,8 +20,8 @@ from ecgr.analysis.summaries import RunSummary, mean_or_none
 from ecgr.errors import ConfigError
 
 BASELINE = "fedavg"
-REFERENCES = ("alone", "pooled")
-"""Rows to measure by, never compared: each client by itself, and one model on everybody's data."""
+REFERENCES = ("alone", "pooled", "server alone")
+"""Rows to measure by, never compared: each client by itself, one model on everybody's data, the server by itself."""
 NO_MARGIN = 1e-300
 """For a baseline that ends at zero, where a share of its level is nothing."""
 
@@ -52,7 +53,9 @@ class Comparison:
     """What a comparison found: all pairs, in the order in which their runs were first seen.
 
     ``runs`` is empty where it was made of ``summaries`` alone; ``directory`` is where its files lie, None where none
-    were written.
+    were written. ``head`` is what an LDA head on the baseline's features gains, where that was computed. ``tuning``
+    has, by method, what ``tuning.json`` says: the values that were ``chosen``, what would have been without each of the
+    tuning seeds and how many of them are ``agreeing``, and all ``trials`` with their scores.
     """
 
     baseline: str
@@ -61,6 +64,8 @@ class Comparison:
     summaries: Sequence[RunSummary] = ()
     runs: Sequence[Run] = ()
     directory: Path | None = None
+    head: Reference | None = None
+    tuning: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def tuned(self) -> bool:
@@ -77,8 +82,11 @@ class Comparison:
         )
 
     def seeds_needed(self, pair: Pair) -> int | None:
-        """The seeds that would likely decide about a method's end, if its difference is what it seems; None if none."""
-        if pair.difference is None:
+        """The seeds that would likely decide about a method's end, if its difference is what it seems; None if none.
+
+        Where the split is redrawn with the seed, test sets overlap, and more seeds hardly tell more.
+        """
+        if pair.difference is None or pair.overlap is not None:
             return None
         return seeds_for_effect(hedges_dz(pair.difference.differences), max(1, self.family))
 
@@ -113,6 +121,8 @@ def compare(runs: Iterable[RunSummary], baseline: str | None = None) -> Comparis
 def one_a_seed(runs: Iterable[RunSummary]) -> tuple[RunSummary, ...]:
     """The runs, with the mean of a seed's clients that trained alone in the place of theirs.
 
+    Clients that are scored on test samples of their own count by how many they have.
+
     >>> [run.values for run in one_a_seed([RunSummary("alone", 0, (0.25,)), RunSummary("alone", 0, (0.75,))])]
     [(0.5,)]
     """
@@ -124,10 +134,12 @@ def one_a_seed(runs: Iterable[RunSummary]) -> tuple[RunSummary, ...]:
         if len(own) == 1
         else replace(
             own[0],
-            values=tuple(mean_or_none(values) for values in zip(*(run.values for run in own), strict=False)),
+            values=tuple(mean_or_none(values, weights) for values in zip(*(run.values for run in own), strict=False)),
+            own=tuple(score for run in own for score in run.own),
             diverged=any(run.diverged for run in own),
         )
         for own in groups.values()
+        for weights in [[run.weight for run in own]]
     )
 
 
@@ -163,7 +175,7 @@ def _findings(methods: Mapping[str, BySeed], baseline: str) -> tuple[list[Pair],
     ends = {name: [run.end for run in own.values() if run.end is not None] for name, own in whole.items()}
     base = curves.get(baseline, {})
     margin = metric.margin(fmean(ends[baseline]) if base else None) or NO_MARGIN
-    chance = every[0].chance
+    chance, overlap = every[0].chance, every[0].overlap
     pairs = estimate(
         {name: own for name, own in curves.items() if name not in REFERENCES or name == baseline},
         baseline,
@@ -171,7 +183,7 @@ def _findings(methods: Mapping[str, BySeed], baseline: str) -> tuple[list[Pair],
         failed=failed,
         pooled=curves.get("pooled") or None,
         constant_rate=all(run.constant_rate for run in every),
-        overlap=every[0].overlap,
+        overlap=overlap,
     )
     pairs = [
         replace(
@@ -184,7 +196,7 @@ def _findings(methods: Mapping[str, BySeed], baseline: str) -> tuple[list[Pair],
         for pair in pairs
     ]
     references = [
-        Reference(name, "", fmean(ends[name]), _turned(end(base, curves[name]), metric), metric, margin)
+        Reference(name, "", fmean(ends[name]), _turned(end(base, curves[name], overlap), metric), metric, margin)
         for name in REFERENCES
         if name != baseline and name in curves and paired(base, curves[name])
     ]

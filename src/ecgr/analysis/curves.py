@@ -180,7 +180,9 @@ def upper_bound(values: Sequence[float]) -> float:
     return mean + float(special.stdtrit(count - 1, LEVEL)) * spread
 
 
-def gap_closed(baseline: Curves, method: Curves, reference: Curves, margin: float) -> float | None:
+def gap_closed(
+    baseline: Curves, method: Curves, reference: Curves, margin: float, overlap: float | None = None
+) -> float | None:
     """The share of the baseline's distance to the reference that the method closes, by the means of the last scores.
 
     None where the distance's lower bound does not exceed the margin: a share of nothing means nothing.
@@ -188,7 +190,7 @@ def gap_closed(baseline: Curves, method: Curves, reference: Curves, margin: floa
     >>> gap_closed({0: [0.5], 1: [0.52]}, {0: [0.7], 1: [0.72]}, {0: [0.9], 1: [0.92]}, margin=0.01)
     0.5
     """
-    distance = end(baseline, reference)
+    distance = end(baseline, reference, overlap)
     if distance.interval is None or distance.interval[0] <= margin:
         return None
     return round(end(baseline, method).mean / distance.mean, 12)

@@ -12,12 +12,9 @@ from statistics import fmean
 from typing import Literal
 
 from ecgr.analysis.curves import Curves, Estimate, Speed, end, gap_closed, levelled_off, paired, rising, speed
+from ecgr.analysis.power import ALPHA, LEAST_RESAMPLED
 from ecgr.analysis.quantities import ACCURACY, Quantity
 from ecgr.analysis.statistics import holm, sign_flip_floor
-
-ALPHA = 0.05
-LEAST_RESAMPLED = 5
-"""Seeds below which redrawn splits show nothing: no p-value has a floor there, but the variance is hardly known."""
 
 Verdict = Literal["better", "worse", "equal", "ahead", "behind", "inconclusive", "too few seeds", "diverged"]
 
@@ -146,7 +143,7 @@ def estimate(
                     rising=tuple(who for who in (baseline, name) if rising(methods[who], margin)),
                     score=fmean(curve[-1] for curve in own.values()),
                     baseline_score=fmean(curve[-1] for curve in other.values()),
-                    gap_closed=None if pooled is None else gap_closed(other, own, pooled, margin),
+                    gap_closed=None if pooled is None else gap_closed(other, own, pooled, margin, overlap),
                     rounds=len(other[seeds[0]]),
                 )
             )

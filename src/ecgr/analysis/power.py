@@ -1,12 +1,14 @@
 """What a number of seeds and rows can show at all, said before anything is run."""
 
 from dataclasses import dataclass
-from math import ceil
+from math import ceil, sqrt
 from statistics import NormalDist
 
 from ecgr.analysis.statistics import pairs_needed, sign_flip_floor, t_test_power
 
 ALPHA = 0.05
+LEAST_RESAMPLED = 5
+"""Seeds below which redrawn splits show nothing: no p-value has a floor there, but the variance is hardly known."""
 POWER = 0.8
 """Probability with which an effect that is there should be found."""
 LARGEST = 64.0
@@ -48,11 +50,15 @@ class Power:
             if self.detectable is not None
             else "only an effect far beyond the seed-to-seed spread is found"
         )
-        return f"{given} can decide: {effect}, a much smaller one likely not (p after Holm from {self.smallest_p:.2g})."
+        floor = f" (p after Holm from {self.smallest_p:.2g})" if self.smallest_p else ""
+        return f"{given} can decide: {effect}, a much smaller one likely not{floor}."
 
 
-def power_of(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER) -> Power:
+def power_of(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER, overlap: float | None = None) -> Power:
     """What ``seeds`` paired seeds and ``rows`` tests in one Holm family can show.
+
+    With ``overlap``, the ratio of test to training samples where the split is redrawn with the seed, p has no floor
+    but a few seeds tell nothing, and effects are found by the corrected resampled t test.
 
     >>> print(power_of(seeds=10, rows=4).sentence)
     10 seeds and 4 tests can decide: an effect of 1.3 times the seed-to-seed spread is found in about 80 % of
@@ -61,9 +67,11 @@ def power_of(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER) 
     5 seeds and 1 test cannot decide: p after Holm cannot fall below 0.062; 6 seeds are the least, 10 are better.
     """
     rows = max(1, rows)
-    smallest = min(1.0, rows * sign_flip_floor(seeds))
-    detectable = _detectable(seeds, alpha / rows, power) if smallest < alpha else None
-    return Power(seeds, rows, smallest, detectable, least_seeds(rows, alpha))
+    smallest, least, wider = min(1.0, rows * sign_flip_floor(seeds)), least_seeds(rows, alpha), 1.0
+    if overlap is not None:
+        smallest, least, wider = float(seeds < LEAST_RESAMPLED), LEAST_RESAMPLED, sqrt(1 + overlap * seeds)
+    found = _detectable(seeds, alpha / rows, power) if smallest < alpha else None
+    return Power(seeds, rows, smallest, None if found is None else wider * found, least)
 
 
 def least_seeds(rows: int, alpha: float = ALPHA) -> int:

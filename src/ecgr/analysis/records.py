@@ -6,7 +6,7 @@ Only finished runs enter means; the others are shown and named.
 import math
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,10 +19,14 @@ from ecgr.runs.record import RunRecord
 
 State = Literal["finished", "still going", "interrupted", "diverged"]
 
-APART = {"run.seed", "run.name", "data.sha256"}
+APART = {"run.seed", "run.name", "data.sha256", "data.split_seed"}
 """Keys that never set two settings apart: seeds are paired, names are labels, other data are refused."""
-METHOD = ("loss", "algorithm", "server", "regulator")
+METHOD = ("loss", "algorithm", "server", "regulator", "local", "finetune", "dp", "server_steps", "head")
 """Sections of a config that make up the method: what is compared, not what must be alike."""
+
+
+OWN_DATA = ("mean ", " on clients' own data")
+"""What stands around a metric's name where it is the mean over clients, each scored on its own samples."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -147,21 +151,31 @@ def group_runs(runs: Sequence[Run], baseline: str) -> list[Group]:
 
 def _run(record: RunRecord, method: str, setting: str, tuned: bool) -> Run:
     rounds, metric, state = tuple(record.rounds), quantity_of(record.manifest), state_of(record)
+    key = metric.name.removeprefix(OWN_DATA[0]).removesuffix(OWN_DATA[1])
     lost = (None,) * (_planned(record, rounds) - len(rounds)) if state == "diverged" else ()
     summary = RunSummary(
         method=method,
         seed=record.seed,
-        values=(*(value_of(row, metric.name) for row in rounds), *lost),
+        values=(*(value_of(row, key) for row in rounds), *lost),
         setting=setting,
         metric=metric,
-        chance=chance_level(metric, record.manifest),
+        chance=chance_level(replace(metric, name=key), record.manifest),
         diverged=state == "diverged" or _ran_away(rounds),
         rate=record.config.get("optimizer", {}).get("lr"),
         constant_rate=record.config.get("schedule", {}).get("name", "constant") == "constant",
         tuned=tuned,
         overlap=record.manifest.get("overlap"),
+        privacy=rounds[-1].get("privacy") if rounds else None,
+        own=tuple((int(client), value) for client, value in _own(rounds).items()),
+        weight=record.manifest.get("tested", 1),
     )
     return Run(record, summary, state, rounds)
+
+
+def _own(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
+    """Each client's score in the last round, where clients were scored on their own samples."""
+    found: Mapping[str, float] = rounds[-1].get("own", {}).get("clients", {}) if rounds else {}
+    return found
 
 
 def _goes_with_data(key: str, configs: Sequence[Mapping[str, Any]]) -> bool:
@@ -173,12 +187,17 @@ def _goes_with_data(key: str, configs: Sequence[Mapping[str, Any]]) -> bool:
 
 
 def quantity_of(manifest: Mapping[str, Any]) -> Quantity:
-    """The primary metric that ``run.json`` describes; records that describe none are of accuracy."""
+    """The primary metric that ``run.json`` describes; records that describe none are of accuracy.
+
+    Where clients were scored on their own samples, it is another one, which cannot be compared with that of all.
+    """
     described = manifest.get("metrics")
     if not described:
         return ACCURACY
     first = described[0]
-    return Quantity(str(first["name"]), str(first.get("unit", "")), bool(first.get("larger_is_better", True)))
+    own = manifest.get("config", {}).get("data", {}).get("score") == "own"
+    name = str(first["name"]).join(OWN_DATA) if own else str(first["name"])
+    return Quantity(name, str(first.get("unit", "")), bool(first.get("larger_is_better", True)))
 
 
 def value_of(row: Mapping[str, Any], metric: str) -> float | None:

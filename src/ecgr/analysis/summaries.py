@@ -26,7 +26,9 @@ class RunSummary:
     compared must have in common; ``chance`` is what a constant guess reaches; ``diverged`` says that a score or a
     server step was not finite; ``rate`` is the clients' learning rate, ``constant_rate`` whether it stays so, ``tuned``
     whether it was chosen for the method; ``overlap`` is the ratio of test to training samples where the split is
-    redrawn with the seed.
+    redrawn with the seed; ``privacy`` is what the record says of its last round; ``own`` is each client's score in the
+    last round, where it is scored on its own samples; ``weight`` is what a run counts in the mean of a seed's clients
+    that trained alone.
 
     >>> run = RunSummary("fedavg+ecgr", seed=0, values=(0.5, 0.6))
     >>> run.name, run.end
@@ -44,6 +46,9 @@ class RunSummary:
     constant_rate: bool = True
     tuned: bool = False
     overlap: float | None = None
+    privacy: Mapping[str, float | None] | None = None
+    own: tuple[tuple[int, float], ...] = ()
+    weight: float = 1
 
     def __post_init__(self) -> None:
         known = [value for value in self.values if value is not None]
@@ -70,10 +75,10 @@ class RunSummary:
         return " ".join(part for part in (self.setting, self.method) if part) + f" seed {self.seed}"
 
 
-def mean_or_none(values: Sequence[float | None]) -> float | None:
+def mean_or_none(values: Sequence[float | None], weights: Sequence[float] | None = None) -> float | None:
     """The mean; None where one of them is missing, or there is none."""
     known = [value for value in values if value is not None]
-    return fmean(known) if known and len(known) == len(values) else None
+    return fmean(known, weights) if known and len(known) == len(values) else None
 
 
 def summaries_json(summaries: Sequence[RunSummary]) -> str:
@@ -108,4 +113,5 @@ def read_summaries(path: Path) -> list[RunSummary]:
 
 
 def _summary(row: Mapping[str, Any]) -> RunSummary:
-    return RunSummary(**{**row, "metric": Quantity(**row["metric"]), "values": tuple(row["values"])})
+    own = tuple((int(client), float(value)) for client, value in row.get("own", ()))
+    return RunSummary(**{**row, "metric": Quantity(**row["metric"]), "values": tuple(row["values"]), "own": own})

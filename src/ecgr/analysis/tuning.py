@@ -135,6 +135,7 @@ class Choice:
         return {
             "method": self.method,
             "chosen": dict(self.best),
+            "agreeing": self.agreeing,
             "without": {str(seed): dict(values) for seed, values in self.without.items()},
             "edges": list(self.edges),
             "space": {key: [axis.low, axis.high] for key, axis in self.space.items()},

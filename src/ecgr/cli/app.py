@@ -16,7 +16,7 @@ from ecgr.errors import EcgrError
 USAGE_PROBLEM = typer.BadParameter.__mro__[2]
 """Click's base of everything wrong with a command line; typer brings a click of its own or uses the installed one."""
 
-ARGUMENT = re.compile(r"^(out|resume|workers|engine|methods|baseline|seeds|tune): ")
+ARGUMENT = re.compile(r"^(out|resume|workers|engine|methods|baseline|seeds|tune|track): ")
 """Arguments of Python that are options here."""
 
 WELCOME = """\
@@ -45,6 +45,7 @@ command(
     "ecgr compare runs/compare-quickstart",
 )(comparing.compare_command)
 command(app, "sweep", "ecgr sweep study/main --dry-run")(running.sweep_command)
+command(app, "clean", "ecgr clean runs", "ecgr clean runs/compare-quickstart --yes")(running.clean_command)
 command(app, "report", "ecgr report runs/compare-quickstart")(comparing.report_command)
 command(app, "figures", "ecgr figures runs/compare-quickstart --output figures")(comparing.figures_command)
 command(app, "partition", "ecgr partition --data digits --clients 10 --alpha 0.1")(data.partition_command)

@@ -37,8 +37,7 @@ DEMO_CHOSEN: dict[str, dict[str, Any]] = {
     "pooled": {"optimizer.lr": 0.0721},
 }
 """The demo's methods, as tuned by ``ecgr compare demo --methods 'fedavg,fedavgm(server_momentum=0.5),drift_correction,
-fedacg,fedavg+ecgr' --rounds 40 --set schedule.name=constant --references``: tuning again would take minutes."""
-DEMO_ROUNDS = 60
+fedacg,fedavg+ecgr' --rounds 40``: tuning again would take minutes."""
 AFTER_DEMO = """\
 Your own data, in Python:        ecgr.compare(ecgr.Task(model=…, train=(X, y), test=(Xt, yt), clients=ids), methods=[…])
 from a file that makes a task:   ecgr compare my_task.py:task --methods fedavg,fedacg,scaffold
@@ -70,8 +69,9 @@ def compare_command(
     rounds: Annotated[int | None, typer.Option(help="The same as --set federation.rounds=N.")] = None,
     until_level: UntilLevel = None,
     references: Annotated[
-        bool, typer.Option("--references", help="Also train clients alone, and one model on everybody's data.")
-    ] = False,
+        bool,
+        typer.Option("--references/--no-references", help="Also train clients alone, and one model on all data."),
+    ] = True,
     settings: options.Set = None,
     out_dir: options.Out = None,
     *,
@@ -79,6 +79,7 @@ def compare_command(
     details: Annotated[bool, typer.Option("--details", help="Print the statistics, too.")] = False,
     as_json: options.Json = False,
     open_it: options.OpenPage = False,
+    track: options.Track = None,
     dry_run: options.DryRun = False,
 ) -> None:
     """Run methods paired by seed, then say with statistics which of them helped.
@@ -113,9 +114,13 @@ def compare_command(
         say(planned.power)
         if planned.tuning:
             say(planned.budget)
-        list_plans([*planned.tuning, *planned.runs], count)
+        tuning = {
+            f"tuning {each.name}": [run for trial in each.trials for run in trial.runs] for each in planned.methods
+        }
+        runs = {each.name: each.runs for each in planned.methods}
+        list_plans({name: own for name, own in {**tuning, **runs}.items() if own}, count)
         return
-    answer = compare(source, baseline, **asked, **work, progress=sweep_progress, warn=complain)
+    answer = compare(source, baseline, **asked, **work, track=track, progress=sweep_progress, warn=complain)
     if as_json:
         say(answer.to_json())
     else:
@@ -170,11 +175,8 @@ def demo_command(
         "demo",
         methods=[method for method in DEMO_CHOSEN if method not in ("alone", "pooled")],
         seeds=seeds,
-        rounds=DEMO_ROUNDS,
-        settings={"schedule.name": "constant"},
         chosen=DEMO_CHOSEN,
         until_level=until_level,
-        references=True,
         workers=workers,
         out=out_dir,
         progress=sweep_progress,

@@ -19,9 +19,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ecgr.errors import EcgrError
-from ecgr.runs.record import RunRecord
+from ecgr.runs.record import RunRecord, absences
 from ecgr.runs.runner import Watch
-from ecgr.runs.sweep import Planned
+from ecgr.runs.sweep import Planned, duration
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -117,9 +117,13 @@ def this_command(*more: str) -> str:
 
 
 @contextmanager
-def round_progress(title: str, rounds: int) -> Iterator[Watch]:
+def round_progress(title: str, rounds: int, names: Sequence[str] = ()) -> Iterator[Watch]:
     """Progress of one run, for whoever has each round's line of the record: a bar on a terminal, otherwise lines."""
-    began = time.monotonic()
+    began, away = time.monotonic(), set[int]()
+
+    def name(client: int) -> str:
+        return "an unknown node" if client < 0 else names[client] if names else f"client {client}"
+
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -133,7 +137,7 @@ def round_progress(title: str, rounds: int) -> Iterator[Watch]:
         def show(row: Mapping[str, Any]) -> None:
             bar.update(task, completed=row["round"], numbers=scores(row))
             here = f"round {row['round']}"
-            lines = [f"{here}: client {each['client']} not used: {each['reason']}" for each in row["rejected"]]
+            lines = [f"{here}: {line}" for line in absences(row, away, name)]
             if not err.is_terminal:
                 lines.insert(0, f"{here}/{rounds}  {scores(row)}  {time.monotonic() - began:.1f} s")
             for line in lines:
@@ -146,16 +150,19 @@ def show_end(record: RunRecord, directory: Path, as_json: bool) -> None:
     """How a run ended: its last round, and where it lies."""
     last = record.rounds[-1]
     if not as_json:
-        say(f"{scores(last)} after {last['round']} rounds; {directory}")
+        from ecgr.report.words import promised  # loads scipy
+
+        private = f", {promised(last['privacy'])}" if "privacy" in last else ""
+        say(f"{scores(last)} after {last['round']} rounds{private}; {directory}")
         return
     others = {name: last[name] for name in ("loss", "train_loss", "worst_client")}
     run = {"directory": str(directory), "key": record.key, "seed": record.seed, "round": last["round"]}
-    print_json({**run, **last["metrics"], **others})
+    print_json({**run, **last["metrics"], **others, **({"privacy": last["privacy"]} if "privacy" in last else {})})
 
 
 @contextmanager
 def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
-    """Show the runs: live on a terminal, otherwise a line for each that ended or was restarted."""
+    """Show the runs: live on a terminal, otherwise a line every ten per cent."""
     display = SweepDisplay(plans)
     with resumable(lambda: _kept_runs(plans)):
         if err.is_terminal:
@@ -180,46 +187,48 @@ class SweepDisplay:
         self._plans = plans
         self._began = time.monotonic()
         self._done_before = sum(planned.rounds_done for planned in plans)
+        self._to_do = max(1, sum(not planned.finished for planned in plans))
+        self._ended = self._tenths = 0
         self._states: dict[str, set[str]] = {"running": set(), "failed": set(), "restarted": set()}
 
     def __rich__(self) -> Table:
-        rounds = sum(planned.experiment.federation.rounds for planned in self._plans)
-        done = sum(planned.rounds_done for planned in self._plans)
-        fresh = done - self._done_before
+        done, rounds, left = self._left()
         finished = sum(planned.finished for planned in self._plans)
-        states = "".join(f", {len(names)} {state}" for state, names in self._states.items() if names)
-        left = f"about {duration((time.monotonic() - self._began) / fresh * (rounds - done))} left" if fresh else ""
         row = Table.grid(padding=(0, 2))
-        bar = ProgressBar(rounds, done, width=30)
-        row.add_row(bar, f"{finished}/{len(self._plans)} runs{states}", left)
+        row.add_row(
+            ProgressBar(rounds, done, width=30), f"{finished}/{len(self._plans)} runs{self._told(*self._states)}", left
+        )
         return row
 
+    def _left(self) -> tuple[int, int, str]:
+        """Rounds done, of how many, and about how long the others take."""
+        rounds = sum(planned.experiment.federation.rounds for planned in self._plans)
+        done = sum(planned.rounds_done for planned in self._plans)
+        fresh, seconds = done - self._done_before, time.monotonic() - self._began
+        left = fresh and done < rounds
+        return done, rounds, f"about {duration(seconds / fresh * (rounds - done))} left" if left else ""
+
+    def _told(self, *states: str) -> str:
+        return "".join(f", {len(names)} {state}" for state in states if (names := self._states[state]))
+
     def __call__(self, planned: Planned, attempt: int) -> None:
-        """A run was given to a worker, or (0) ended; without a terminal, a line if it ended or is made again."""
+        """A run was given to a worker, or (0) ended; without a terminal, a line if it is made again, or every tenth."""
         if attempt:
             self._states["running"].add(planned.name)
             if attempt > 1:
                 self._states["restarted"].add(planned.name)
-                self._line(planned, "its worker died; restarted")
+                self._line(f"{planned.name}: its worker died; restarted after {planned.rounds_done} rounds")
             return
         self._states["running"].discard(planned.name)
         if not planned.finished:
             self._states["failed"].add(planned.name)
-        if planned.rounds_done:
-            self._line(planned, "finished" if planned.finished else "failed")
+        self._ended += 1
+        if 10 * self._ended // self._to_do > self._tenths:
+            self._tenths = 10 * self._ended // self._to_do
+            what, left = planned.directory.parent.name, self._left()[2]
+            share = f"{what}: {10 * self._tenths} % of {self._to_do}"
+            self._line(f"{share}{self._told('failed', 'restarted')}{left and f', {left}'}")
 
-    def _line(self, planned: Planned, what: str) -> None:
+    def _line(self, line: str) -> None:
         if not err.is_terminal:
-            err.print(f"{planned.name}: {what} after {planned.rounds_done} rounds", markup=False, soft_wrap=True)
-
-
-def duration(seconds: float) -> str:
-    """A time to read.
-
-    >>> duration(42.4), duration(200), duration(8000)
-    ('42 s', '3 min 20 s', '2 h 13 min')
-    """
-    if seconds < 60:
-        return f"{seconds:.0f} s"
-    minutes, rest = divmod(round(seconds), 60)
-    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+            err.print(line, markup=False, soft_wrap=True)

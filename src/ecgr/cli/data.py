@@ -8,10 +8,11 @@ import numpy as np
 import typer
 from numpy.typing import NDArray
 
+from ecgr.analysis.heterogeneity import Measure, of_counts, of_sums
 from ecgr.cli.console import complain, out, print_json, print_table, say
 from ecgr.cli.options import Json, Set, command, overrides
 from ecgr.config.experiment import Experiment, load, presets
-from ecgr.config.partition import chosen_share, partition_of
+from ecgr.config.partition import divided
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import EnvironmentFault
 from ecgr.tasks.data import Dataset, available, fetch, strata, verify
@@ -78,13 +79,12 @@ def partition_command(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Show how the samples are partitioned among the clients: a table and a picture."""
+    """Show how the samples are partitioned among the clients, and how heterogeneous they are: tables and a picture."""
     given = {"data.name": data, "partition.clients": clients, "partition.alpha": alpha, "run.seed": seed}
     changes = {key: value for key, value in given.items() if value is not None} | overrides(settings)
     source = _preset_for(str(changes.get("data.name", "digits"))) if experiment is None else task_or_name(experiment)
     chosen = load(source, changes)
-    dataset = chosen_share(chosen, chosen.source.load())
-    partition = partition_of(chosen, dataset)
+    dataset, partition, _ = divided(chosen, _features(chosen, chosen.source.load()))
     kinds = strata(dataset.train.targets)
     classes = dataset.classes or tuple(f"tenth {kind + 1}" for kind in range(int(kinds.max()) + 1))
     counts = partition.histogram(kinds, len(classes))
@@ -97,12 +97,36 @@ def partition_command(
     if save is not None:
         save_partition(save, partition, len(dataset.train))
     drawn = _picture(chosen, classes, counts, picture) if picture is not None or not as_json else None
+    measures = [*of_counts(counts), *_feature_shift(dataset, partition)]
     if as_json:
-        print_json({"clients": rows})
+        told = [{**asdict(each), "scale": each.scale, "helps": each.helps} for each in measures]
+        print_json({"clients": rows, "heterogeneity": told})
         return
     print_table(rows)
+    for measure in measures:
+        say(measure.sentence)
     where = "" if drawn is None else f"; {drawn}"
     out.print(f"{sum(partition.sizes()):,} of {len(dataset.train):,} samples are at clients{where}", soft_wrap=True)
+
+
+def _features(chosen: Experiment, dataset: Dataset) -> Dataset:
+    """The samples as the part of the model sees them that is trained: features of a frozen body, where there is one."""
+    if chosen.model.trainable is None:
+        return dataset
+    from ecgr.simulation.prepare import starting_point  # loads torch
+
+    return starting_point(chosen, dataset).dataset
+
+
+def _feature_shift(dataset: Dataset, partition: Partition) -> list[Measure]:
+    """Of inputs that are one array of floats or pixels."""
+    inputs = dataset.train.inputs
+    if not isinstance(inputs, np.ndarray) or not (inputs.dtype.kind == "f" or dataset.mean):
+        return []
+    own = [inputs[indices].reshape(len(indices), -1) for indices in partition]
+    sums = np.stack([rows.sum(axis=0, dtype=np.float64) for rows in own])
+    squares = np.sum([np.einsum("ij,ij->j", rows, rows, dtype=np.float64) for rows in own], axis=0)
+    return of_sums(partition.sizes(), sums, squares)
 
 
 def _natural_names(dataset: Dataset, partition: Partition) -> list[str]:

@@ -1,17 +1,21 @@
 """`ecgr federate`: a real Flower federation on this machine, or what several machines need for one."""
 
+import getpass
+import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from textwrap import indent
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ecgr.cli.console import complain, print_json, round_progress, say, show_end
+from ecgr.cli.console import complain, print_json, printable, round_progress, say, show_end
 from ecgr.cli.options import ExperimentName, Json, Out, Resume, Set, command, gathered, overrides, preset_names
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.user_code import NAMED, task_or_name
@@ -28,6 +32,13 @@ federate_app = typer.Typer(
 )
 
 DEFAULT_CLIENTS = 3
+
+COMMON = ("time", "at", "event", "round", "site", "reason")
+"""What a line for a person begins and ends with."""
+
+DETAILS = ("arrays", "numbers", "count", "bytes")
+"""What it leaves out, or says in other words."""
+
 PresetOrFile = Annotated[
     str,
     typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
@@ -104,9 +115,10 @@ def local_command(
     made_by = {"task": experiment, "folder": str(Path.cwd()), "settings": changes} if task else None
     plan = Plan(chosen, listed, guard, directory, local_data=bool(folders), task=made_by)
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    with round_progress(f"{len(listed)} sites", chosen.federation.rounds) as progress:
+    names = [site.name for site in listed]
+    with round_progress(f"{len(listed)} sites", chosen.federation.rounds, names) as progress:
         record = federate(plan, progress, complain, folders)
-    for line in _not_used(record, [site.name for site in listed]):
+    for line in _not_used(record, names):
         complain(line)
     if not keep:
         shutil.rmtree(directory / ".federation")
@@ -140,16 +152,29 @@ def _folders(sites: Path, clients: int | None) -> list[Path]:
 def _sites_of(folders: list[Path], chosen: Experiment) -> "list[Listed]":
     """The sites with what each holds; what cannot be trained is said here, not in a server's or a site's log."""
     from ecgr.flower.apps.enrolment import NAME, Listed
-    from ecgr.flower.apps.site import check_site
-    from ecgr.flower.deploy.local import looking_in
+    from ecgr.simulation.check import check_site
 
     listed = []
     for client, folder in enumerate(folders):
-        with looking_in(folder):
+        with _looking_in(folder):
             found = check_site(chosen, client)
         name = folder.name if NAME.fullmatch(folder.name) else f"site-{client}"
         listed.append(Listed(name, found["train"], found["test"]))
     return listed or [Listed(f"site-{client}", size) for client, size in enumerate(_sizes(chosen))]
+
+
+@contextmanager
+def _looking_in(folder: Path) -> Iterator[None]:
+    """Find data where the site of ``folder`` would, for the length of a block."""
+    from ecgr.flower.deploy.local import data_places
+
+    before = dict(os.environ)
+    os.environ.update(data_places(folder))
+    try:
+        yield
+    finally:
+        os.environ.clear()
+        os.environ.update(before)
 
 
 def _sizes(chosen: Experiment) -> list[int]:
@@ -174,32 +199,172 @@ def keys_command(
     say(f"{fingerprint(public)}: tell the operator by another way; there: ssh-keygen -lf server/keys/NAME.pub")
 
 
+Folder = Annotated[Path, typer.Argument(metavar="[DIR]", help="The site's folder.")]
+ETC = Path("/etc/ecgr")
+
+
 @command(
-    federate_app, "check", "ECGR_DATA=/srv/ecgr/data ecgr federate check hospitals/heart_disease --clients 4 --client 2"
+    federate_app,
+    "check",
+    "ECGR_DATA=/srv/ecgr/data ecgr federate check /etc/ecgr",
+    "ECGR_DATA=/srv/ecgr/data ecgr federate check hospitals/heart_disease --clients 4 --client 2",
 )
 def check_command(
-    experiment: PresetOrFile,
-    client: Annotated[int, typer.Option(help="Which site this is, from 0.")] = 0,
+    experiment: Annotated[
+        str, typer.Argument(metavar="[DIR, PRESET or FILE]", help="The site's folder, a preset's name or a TOML file.")
+    ] = str(ETC),
+    client: Annotated[int | None, typer.Option(help="Which site this is, from 0; a site's folder says it.")] = None,
     clients: Clients = None,
     settings: Set = None,
     as_json: Json = False,
 ) -> None:
     """At a site: load what it holds, train one step, and say what was found. Nothing is sent."""
     _refuse_task(experiment)
-    chosen = load(experiment, _changes(clients, settings))
-    from ecgr.flower.apps.site import check_site
+    folder, name = Path(experiment), f"site-{client or 0}"
+    if folder.is_dir():
+        from ecgr.flower.deploy.supernode import read_site
 
-    found = check_site(chosen, client)
+        site = read_site(folder)
+        if client not in (None, site["client"]):
+            raise ConfigError(f"--client: {client}, but {folder} is the folder of {site['name']} ({site['client']})")
+        experiment, client, name = str(folder / "experiment.toml"), site["client"], site["name"]
+    chosen = load(experiment, _changes(clients, settings))
+    from ecgr.simulation.check import check_site
+
+    found = check_site(chosen, client or 0)
     if as_json:
-        print_json(found)
+        print_json({"experiment": experiment, "site": name, "client": client or 0, **found})
         return
-    shape = ", ".join(f"{size} {name}" for name, size in found["shape"].items())
-    say(f"site {client}: {found['train']:,} training and {found['test']:,} test samples ({shape})")
+    shape = ", ".join(f"{size} {what}" for what, size in found["shape"].items())
+    files = ", ".join(found["files"]) or "no file is named by its data set"
+    say(f"{experiment}: trains as {name} (client {client or 0} of {chosen.partition.clients})")
+    say(f"{files}: {found['train']:,} training and {found['test']:,} test samples ({shape})")
     say(f"trained by {found['loss']}, judged by {', '.join(found['metrics'])}")
     say(
         f"one step of a model with {found['parameters']:,} parameters: loss {found['step_loss']:.4f}, it moved by"
         f" {found['step_norm']:.3g}; nothing was sent"
     )
+
+
+def _audit_folder(folder: Path) -> Path:
+    """Where a site's commands log."""
+    return Path(os.environ.get("ECGR_AUDIT") or folder / "audit")
+
+
+def _person() -> str:
+    """Who calls, as far as this machine knows."""
+    behind = os.environ.get("SUDO_USER")
+    return f"{getpass.getuser()} ({behind})" if behind else getpass.getuser()
+
+
+@command(federate_app, "approve", "ECGR_AUDIT=/var/lib/ecgr/audit ecgr federate approve /etc/ecgr/signer.pub")
+def approve_command(
+    key: Annotated[Path, typer.Argument(help="The public key of who signs the code: signer.pub.")],
+    folder: Annotated[Path, typer.Option(help="The site's folder.")] = ETC,
+    withdraw: Annotated[
+        bool, typer.Option("--withdraw", help="Approve it no longer; restart the SuperNode then.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+) -> None:
+    """At a site: see the code that the server wants to run here, and approve whoever signed it."""
+    from ecgr.flower.audit import Audit
+    from ecgr.flower.deploy.bundles import approve, files_in, key_id, signed_by
+    from ecgr.flower.deploy.folders import is_ours
+    from ecgr.flower.deploy.keys import fingerprint
+    from ecgr.flower.deploy.supernode import read_site
+
+    site, (identifier, _) = read_site(folder), key_id(key)
+    if not withdraw:
+        bundle = signed_by(folder, key)
+        for name, data in files_in(bundle).items():
+            say(f"{sha256(data).hexdigest()}  {len(data):>6,} bytes  {name}")
+            if not is_ours(name, data):
+                say(indent("\n".join(map(printable, data.decode(errors="replace").splitlines())), "    | "))
+        say(f"{bundle.hash_str}  the bundle; text that this version of ecgr does not itself write is shown above")
+    say(f"{fingerprint(key)}  {key}, known as {identifier}: compare it with what its owner says, by another way")
+    if not (yes or withdraw):
+        typer.confirm(f"Run whatever this key signs, as {site['name']}?", abort=True)
+    approve(folder, key, Audit(_audit_folder(folder), site["name"]), withdraw=withdraw)
+    say(f"{'withdrawn' if withdraw else 'approved'}; it counts from the next start of the SuperNode on")
+
+
+@command(federate_app, "site", "ecgr federate site /etc/ecgr")
+def site_command(
+    folder: Folder = ETC,
+    port: Annotated[
+        int, typer.Option(help="A port of the loopback interface, for the SuperNode's own processes.")
+    ] = 9094,
+) -> None:
+    """At a site: run its SuperNode, which takes only code that the site has approved, and logs what it takes."""
+    from ecgr.flower.deploy.supernode import run_site
+
+    run_site(folder, _audit_folder(folder), ["--port", str(port)])
+
+
+@command(federate_app, "start", "ecgr federate start /srv/federation/server")
+def start_command(
+    server: Annotated[Path, typer.Argument(help="The server's folder.")],
+    sign_with: Annotated[
+        Path | None, typer.Option(metavar="KEY", help="Make the bundle of server/app anew first, and sign it.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """At the server: start the run of the signed bundle, or go on with it."""
+    from ecgr.flower.audit import Audit
+    from ecgr.flower.deploy.bundles import sign_app, start_run
+
+    if sign_with is not None:
+        sign_app(server, sign_with)
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"  # it is on this machine
+    run = start_run(server, Audit(server / "audit"), _person())
+    if as_json:
+        print_json({"success": True, "run": run})
+    else:
+        say(f"run {run} is started; to watch: ecgr federate log {server}, flwr log {run} here")
+
+
+@command(
+    federate_app, "log", "ecgr federate log /srv/federation/server", "ecgr federate log /var/lib/ecgr/audit --json"
+)
+def log_command(
+    folder: Annotated[
+        Path, typer.Argument(metavar="[DIR]", help="The log's folder, or a server's, site's or run's.")
+    ] = Path(),
+    as_json: Annotated[bool, typer.Option("--json", help="The lines as they are.")] = False,
+) -> None:
+    """Print an audit log: who started what, who took part, what was sent and received, what was refused and why."""
+    from ecgr.flower.audit import events_of, files_of, lines_of
+
+    places = [folder, folder / "audit", folder / ".federation" / "server" / "audit"]
+    found = next((place for place in places if files_of(place)), None)
+    if found is None:
+        raise DataError(f"{folder}: no audit log there (audit.jsonl)")
+    for line in lines_of(found) if as_json else events_of(found):
+        say(line.decode(errors="replace") if isinstance(line, bytes) else printable(_told(line)))
+
+
+def _told(event: Mapping[str, Any]) -> str:
+    """An event as a line for a person.
+
+    >>> _told({"time": "2026-01-31T12:00:00.123+00:00", "at": "server", "event": "refused", "round": "2.1",
+    ...        "site": "va", "reason": "failed: SuperNode gone", "run": 7})
+    '2026-01-31 12:00:00  server  refused   round 2.1  va  run 7: failed: SuperNode gone'
+    """
+    if "arrays" in event:
+        norm = "unknown" if event["norm"] is None else f"{event['norm']:.4g}"
+        about = {"content": f"{event['count']} arrays of {event['bytes']:,} bytes", "norm": norm}
+        event = {key: value for key, value in event.items() if key not in DETAILS} | about
+    when, at, what, place, site, reason = (str(event.get(name) or "") for name in COMMON)
+    rest = ", ".join(f"{name} {_short(value)}" for name, value in event.items() if name not in COMMON)
+    words = [when[:19].replace("T", " "), at, f"{what:<8}", place and f"round {place}", site, rest]
+    return "  ".join(word for word in words if word) + (f": {reason}" if reason else "")
+
+
+def _short(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_short, value)) or "none"
+    text = str(value)
+    return f"{text[:12]}…" if len(text) == 64 and text.isalnum() else text
 
 
 @command(
@@ -233,6 +398,13 @@ def init_command(
     test: Annotated[
         Path | None, typer.Option(help="Arrays at the server to evaluate on; else sites evaluate on theirs.")
     ] = None,
+    signing_key: Annotated[
+        Path | None,
+        typer.Option(metavar="KEY", help="An Ed25519 key that signs the code; else one is made in signing/."),
+    ] = None,
+    server_samples: Annotated[
+        Path | None, typer.Option(help="Arrays with the server's own labelled samples, for +server_steps.")
+    ] = None,
     *,
     guard: Any,
 ) -> None:
@@ -254,8 +426,8 @@ def init_command(
     if wrong:
         raise ConfigError(*(f"--site: {name!r}, expected a name of letters, digits and . _ -" for name in wrong))
     listed = [Listed(name, size) for (name, _), size in zip(known, sizes, strict=True)]
-    plan = Plan(chosen, listed, guard, out_dir / "server" / "run", local_data, test)
-    guide = write_deployment(out_dir, plan, deployment)
+    plan = Plan(chosen, listed, guard, out_dir / "server" / "run", local_data, test, server_samples)
+    guide = write_deployment(out_dir, plan, deployment, signing_key)
     say(guide.read_text())
     say(f"All of this is in {out_dir}")
 

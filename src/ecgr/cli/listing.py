@@ -1,6 +1,6 @@
 """`ecgr list`: the tables, one line an entry."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from inspect import getdoc
 from typing import Annotated, Any
@@ -10,6 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.algorithms.parts import PARTS
 from ecgr.cli.console import out, print_json, print_table, say
 from ecgr.cli.options import Json
 from ecgr.config.experiment import presets
@@ -25,7 +26,10 @@ from ecgr.tasks.metrics import METRICS
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partition import PARTITIONERS
 
-CHOICES = (ALGORITHMS, SERVER_RULES, REGULATORS, MODELS, LOSSES, METRICS, DATASETS, PARTITIONERS, OPTIMIZERS, SCHEDULES)
+CHOICES: Sequence[Table[Any]] = (
+    ALGORITHMS, SERVER_RULES, REGULATORS, MODELS, LOSSES, METRICS, DATASETS, PARTITIONERS, OPTIMIZERS, SCHEDULES,
+    *PARTS.values(),
+)  # fmt: skip
 TABLES: Mapping[str, Table[Any]] = {table.group.removeprefix("ecgr."): table for table in CHOICES}
 METHODS = "methods"
 NOTES = (

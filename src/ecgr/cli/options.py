@@ -53,6 +53,10 @@ Workers = Annotated[
     str, typer.Option("--workers", metavar="N", help="Processes, or auto: as many as there are cores. Same results.")
 ]
 Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, or start it.")]
+Track = Annotated[
+    str | None,
+    typer.Option("--track", metavar="TRACKER", help="Also write for a tracker: mlflow, wandb or tensorboard."),
+]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
 OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in the browser when it is written.")]
 Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]

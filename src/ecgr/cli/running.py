@@ -1,15 +1,16 @@
-"""`ecgr run` and `ecgr sweep`: one run, a grid of runs, and with `--dry-run` how long they will take."""
+"""`ecgr run` and `ecgr sweep`: one run, a grid of runs, and with `--dry-run` what they will take; `ecgr clean`."""
 
+import math
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from ecgr.cli import options
 from ecgr.cli.console import (
     complain,
-    duration,
     err,
     resumable,
     round_progress,
@@ -21,11 +22,17 @@ from ecgr.cli.console import (
 from ecgr.cli.options import gathered, overrides, work_of
 from ecgr.config.experiment import load, read
 from ecgr.config.user_code import task_or_name
-from ecgr.errors import ConfigError, DataError
+from ecgr.errors import DataError
+from ecgr.runs.clean import spare
+from ecgr.runs.identity import method_of
 from ecgr.runs.record import RunRecord
-from ecgr.runs.runner import TRACKERS, worker_count
-from ecgr.runs.sweep import Planned, grid, plan, run_all
-from ecgr.tables import unknown
+from ecgr.runs.runner import worker_count
+from ecgr.runs.sweep import Planned, duration, grid, plan, run_all
+from ecgr.runs.trackers import check_tracker, entry_of, tracked
+from ecgr.runs.trackers import track as write_entries
+
+if TYPE_CHECKING:
+    from ecgr.runs.calibration import Cost
 
 
 @gathered(work=work_of)
@@ -36,7 +43,8 @@ def run_command(
     *,
     work: options.Work,
     resume: options.Resume = False,
-    log: Annotated[str | None, typer.Option(help="Also write for a tracker: tensorboard.")] = None,
+    track: options.Track = None,
+    log: Annotated[str | None, typer.Option(help="The old name of --track.", hidden=True)] = None,
     as_json: options.Json = False,
 ) -> None:
     """Run one experiment."""
@@ -44,10 +52,13 @@ def run_command(
 
     chosen = load(task_or_name(experiment), overrides(settings))
     directory = out_dir or Path("runs") / (chosen.run.name or "run")
-    if log is not None and log not in TRACKERS:
-        raise ConfigError(unknown("--log", log, TRACKERS, kind="tracker"))
-    with round_progress(chosen.run.name or "run", chosen.federation.rounds) as progress:
-        watchers = [progress, *([] if log is None else [TRACKERS[log](directory)])]
+    if log is not None:
+        complain("--log: is called --track now")
+    tracker = track or log
+    check_tracker(tracker)
+    with ExitStack() as stack:
+        watchers = [stack.enter_context(round_progress(chosen.run.name or "run", chosen.federation.rounds))]
+        watchers += [stack.enter_context(tracked(tracker, directory))] if tracker else []
 
         def watch(row: Mapping[str, Any]) -> None:
             for watcher in watchers:
@@ -71,6 +82,7 @@ def sweep_command(
     out_dir: options.Out = None,
     *,
     work: options.Work,
+    track: options.Track = None,
     dry_run: options.DryRun = False,
 ) -> None:
     """Run a grid of experiments; finished runs are skipped, partial ones continue."""
@@ -78,37 +90,96 @@ def sweep_command(
     directory = out_dir or Path("runs") / str(read(file)["run"]["name"])
     plans = plan(experiments, directory)
     if dry_run:
-        list_plans(plans, worker_count(work["workers"]))
+        methods: dict[str, list[Planned]] = {}
+        for each in plans:
+            methods.setdefault(method_of(each.experiment).name, []).append(each)
+        list_plans(methods, worker_count(work["workers"]))
         return
+    check_tracker(track)
     run_all(plans, progress=sweep_progress, warn=complain, **work)
+    if track is not None:
+        write_entries(track, [(entry_of(each.record, directory), each.record.rounds) for each in plans])
     say(f"{len(plans)} runs finished; {directory}")
 
 
-def list_plans(plans: Sequence[Planned], workers: int) -> None:
-    """Print each run with its state and time, and the total."""
+def list_plans(groups: Mapping[str, Sequence[Planned]], workers: int) -> None:
+    """Print each group of runs with its state and time, the total, and what it takes on disk."""
+    plans = [planned for own in groups.values() for planned in own]
     left = [planned for planned in plans if not planned.finished]
-    seconds = _seconds(left) if left else {}
-    for planned in plans:
-        state = "finished" if planned.finished else f"{planned.rounds_done} rounds done"
-        time = f"  about {duration(seconds[planned.name])}" if planned.name in seconds else ""
-        say(f"{planned.name}  {state}{time}")
-    say(f"{len(plans)} runs, {len(left)} to do")
+    costs = _costs(left) if left else {}
+    seconds = {each.directory: costs[each.experiment.key()].seconds * _rounds_left(each) for each in left if costs}
+    for name, own in groups.items():
+        done, rounds = sum(each.finished for each in own), sum(each.rounds_done for each in own if not each.finished)
+        states = [f"{done} finished" if done else "", f"{rounds} rounds of others done" if rounds else ""]
+        time = sum(seconds.get(each.directory, 0.0) for each in own)
+        states += [f"about {duration(time)} of one process" if time else ""]
+        say(", ".join([f"{name}: {counted(len(own), 'run')}", *filter(None, states)]))
+    say(f"{counted(len(plans), 'run')}, {len(left)} to do")
     if seconds:
         # The last run of a worker cannot be shared, so no sweep is shorter than its longest run.
         whole = max(sum(seconds.values()) / workers, *seconds.values())
         processes = "one process" if workers == 1 else f"{workers} processes"
         say(f"about {duration(whole)} with {processes}, as measured just now; longer if the machine is busy")
+        of_runs = [(costs[each.experiment.key()], each.experiment.federation.rounds) for each in left]
+        stays = sum(cost.model + cost.record * rounds for cost, rounds in of_runs)
+        most = stays + sum(cost.checkpoints for cost, _ in of_runs)
+        say(f"about {in_bytes(stays)} on disk, and at most {in_bytes(most)} until they are all finished")
 
 
-def _seconds(left: Sequence[Planned]) -> dict[str, float]:
-    """The time of each run by name; empty, and said so, if the data to measure with are missing."""
+def counted(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> counted(1, "run"), counted(2, "run")
+    ('1 run', '2 runs')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
+def in_bytes(number: float) -> str:
+    """A size to read.
+
+    >>> in_bytes(900), in_bytes(15_138_403), in_bytes(2_500_000_000)
+    ('1 KB', '15 MB', '2.5 GB')
+    """
+    for unit, size in (("GB", 1e9), ("MB", 1e6)):
+        if number >= size:
+            return f"{number / size:.{1 if number < 10 * size else 0}f} {unit}"
+    return f"{math.ceil(number / 1000)} KB"
+
+
+def _rounds_left(planned: Planned) -> int:
+    return planned.experiment.federation.rounds - planned.rounds_done
+
+
+def _costs(left: Sequence[Planned]) -> "dict[str, Cost]":
+    """What each kind of run takes; empty, and said so, if the data to measure with are missing."""
     from ecgr.runs.calibration import calibrate  # loads torch
 
     with err.status("calibrating") as status:
         try:
-            rounds = calibrate([each.experiment for each in left], lambda kind: status.update(f"calibrating: {kind}"))
+            return calibrate([each.experiment for each in left], lambda kind: status.update(f"calibrating: {kind}"))
         except DataError as error:
             complain(f"note: no estimate of the time: {error}")
             return {}
-    to_do = {each.name: each.experiment.federation.rounds - each.rounds_done for each in left}
-    return {each.name: rounds[each.experiment.key()] * to_do[each.name] for each in left}
+
+
+def clean_command(
+    directory: Annotated[Path, typer.Argument(metavar="RUNS", help="A run, a comparison, or a folder of them.")],
+    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+) -> None:
+    """Show what can be made again, and remove it: no record, model or answer is touched.
+
+    That is checkpoints of finished runs (which then cannot get more rounds), the runs that answered comparisons were
+    tuned with, and decoded pictures.
+    """
+    found = spare(directory)
+    by_kind: dict[str, list[int]] = {}
+    for each in found:
+        by_kind.setdefault(each.kind, []).append(each.bytes)
+        if yes:
+            each.remove()
+    for kind, sizes in by_kind.items():
+        say(f"{kind}: {len(sizes)}, {in_bytes(sum(sizes))}")
+    whole = sum(map(sum, by_kind.values()))
+    freed = f"{whole:,} bytes {'freed' if yes else 'can be freed; to remove them: ' + this_command('--yes')}"
+    say(freed if found else "nothing can be made again; nothing to remove")

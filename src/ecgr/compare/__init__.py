@@ -8,14 +8,16 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from ecgr.compare.analyse import analyse, is_finished
-from ecgr.compare.plan import TRIALS, Grid, plan_comparison
-from ecgr.compare.run import run_plan
+from ecgr.compare.plan import TRIALS, Grid, plan_comparison, reference_of
+from ecgr.compare.run import announced, run_plan
 from ecgr.compare.tune import Warn
 from ecgr.config.experiment import changes_of
 from ecgr.errors import ConfigError
 from ecgr.report.answer import Answer as Answer
-from ecgr.runs.runner import AUTO
+from ecgr.runs.runner import AUTO, worker_count
 from ecgr.runs.sweep import Progress, check_ready, drop_checkpoints, run_all
+from ecgr.runs.trackers import Entry, check_tracker, entry_of
+from ecgr.runs.trackers import track as track_entries
 
 if TYPE_CHECKING:
     from ecgr.simulation.engines.ray import Cluster
@@ -35,11 +37,12 @@ def compare(
     chosen: Mapping[str, Mapping[str, Any]] | None = None,
     trials: int = TRIALS,
     until_level: int | None = None,
-    references: bool = False,
+    references: bool = True,
     workers: int | str = AUTO,
     engine: "str | Cluster | None" = None,
     device: str = "cpu",
     out: str | Path | None = None,
+    track: str | None = None,
     progress: Progress | None = None,
     warn: Warn | None = None,
 ) -> Answer:
@@ -48,12 +51,12 @@ def compare(
     >>> from tempfile import mkdtemp
     >>> small = {"partition.clients": 3, "federation.rounds": 1}
     >>> methods = ["fedavg", "fedavg+ecgr"]
-    >>> quick = {"settings": small, "tune": False, "engine": "serial", "out": mkdtemp()}
+    >>> quick = {"settings": small, "tune": False, "references": False, "engine": "serial", "out": mkdtemp()}
     >>> answer = compare("quickstart", methods=methods, seeds=2, **quick)
     >>> answer.pairs[0].method, answer.pairs[0].baseline, answer.pairs[0].seeds
     ('fedavg+ecgr', 'fedavg', (0, 1))
     >>> sorted(path.name for path in answer.directory.iterdir())
-    ['comparison.csv', 'comparison.json', 'plan.json', 'report.html', 'runs', 'summaries.json']
+    ['comparison.csv', 'comparison.json', 'heads.json', 'plan.json', 'report.html', 'runs', 'summaries.json']
     >>> compare(answer.directory).to_json() == answer.to_json()
     True
 
@@ -76,18 +79,20 @@ def compare(
         trials: how many each method is tuned with.
         until_level: go on, doubling the rounds up to so many, until every method has levelled off.
         references: also train each of at most 20 clients alone, and one model on everybody's data (pooled): is
-            federating worth it, and how much is left to gain?
+            federating worth it, and how much is left to gain? One that cannot be trained is left out.
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.
         engine: ``pool`` (processes, the default), ``serial`` (everything in this one), ``ray``, or an
             `ecgr.simulation.engines.ray.Cluster`.
         device: where to compute.
         out: where runs and results lie; ``runs/compare-NAME`` by default. What is finished there is not run again.
             For finished runs: where the results go, by default into their directory, or nowhere if there are several.
+        track: also writes every run and the answer for a tracker: ``mlflow``, ``wandb`` or ``tensorboard``.
         progress: shows the runs under way.
         warn: called with what a person should know, as that there is no page because the extra is missing.
     """
     changes = changes_of(settings, rounds=rounds, lr=lr, batch_size=batch_size)
-    warn = _once(warn or _ignore)
+    told, warn = warn is not None, _once(warn or _ignore)
+    check_tracker(track)
     if not is_finished(source):
         plan = plan_comparison(
             source,
@@ -102,18 +107,35 @@ def compare(
             references=references,
             out=out,
         )
+        for line in plan.notes:
+            warn(f"note: {line}")
         check_ready(plan.runs, engine=engine, device=device, partition=bool(plan.tuning))
+        if told and not all(run.finished for run in (*plan.tuning, *plan.runs)):
+            warn(announced(plan, worker_count(workers)))
         make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress, warn=warn)
+        make = partial(make, optional=reference_of)
         plan = run_plan(plan, make, warn)
         answer = analyse(plan.directory).write(plan.directory, warn)
         drop_checkpoints([*plan.runs, *plan.tuning])
-        return answer
+        return _tracked(answer, track)
     asked = {"methods": methods, "seeds": seeds, "settings": changes, "tune": tune, "until_level": until_level}
     if given := [name for name, value in asked.items() if value]:
         raise ConfigError(f"{given[0]}: {source} is only analysed, not run; leave out {given[0]}")
     answer = analyse(source, baseline)
     place = Path(out) if out is not None else _place_of(source)
-    return answer if place is None else answer.write(place, warn)
+    return answer if place is None else _tracked(answer.write(place, warn), track)
+
+
+def _tracked(answer: Answer, tracker: str | None) -> Answer:
+    """The same answer, which a tracker has as well, with the runs that it is from."""
+    place = answer.directory
+    if tracker is not None and place is not None:
+        entries = [(entry_of(run.record, place, run.summary.method), run.rounds) for run in answer.runs]
+        facts = {"baseline": answer.baseline, **{f"verdict {pair.method}": pair.verdict for pair in answer.pairs}}
+        files = [place / name for name in ("comparison.json", "comparison.csv", "report.html")]
+        there = tuple(file for file in files if file.is_file())
+        track_entries(tracker, [(Entry("answer", place.resolve().name, place, facts, there), ()), *entries])
+    return answer
 
 
 def _place_of(source: Any) -> Path | None:

@@ -8,7 +8,8 @@ from typing import Any
 from ecgr.analysis.comparison import REFERENCES, Comparison, compare, default_baseline
 from ecgr.analysis.records import Run, find_runs, read_runs
 from ecgr.analysis.summaries import RunSummary, read_summaries
-from ecgr.compare.plan import planned_records
+from ecgr.compare.diagnosis import head_gain
+from ecgr.compare.plan import planned_records, tuning_of
 from ecgr.config.experiment import presets
 from ecgr.errors import ConfigError, DataError
 from ecgr.report.answer import Answer
@@ -37,7 +38,11 @@ def analyse(source: Any, baseline: str | None = None) -> Answer:
     if not any(pair.seeds or pair.failed for pair in found.pairs):
         methods = ", ".join(dict.fromkeys(run.method for run in found.summaries))
         raise ConfigError(f"compare: nothing to compare: no seed has {found.baseline} and another of {methods}")
-    return Answer(found.baseline, found.pairs, found.references, found.summaries, found.runs)
+    place = Path(source) if isinstance(source, (str, Path)) else None
+    place = place.parent if place is not None and place.is_file() else place
+    tuning = found.tuning or (tuning_of(place) if place is not None and found.tuned else {})
+    plain = Answer(found.baseline, found.pairs, found.references, found.summaries, found.runs, tuning=tuning)
+    return replace(plain, head=None if place is None else head_gain(place, found))
 
 
 def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
@@ -49,6 +54,7 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
     places = [source] if isinstance(source, (str, Path, RunRecord)) else list(source)
     runs: list[Run] = []
     loose: list[RunRecord] = []
+    tuning: dict[str, Any] = {}
     for place in places:
         plan = None if isinstance(place, RunRecord) else planned_records(Path(place))
         if plan is None:
@@ -56,6 +62,7 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
             continue
         planned, tuned, named = plan
         baseline = baseline or planned
+        tuning |= tuning_of(Path(place)) if tuned else {}  # type: ignore[arg-type]
         methods, records = [method for method, _ in named], [record for _, record in named]
         runs += read_runs(records, methods, setting=str(place) if len(places) > 1 else "", tuned=tuned)
     runs += read_runs(loose) if loose or not runs else []
@@ -65,7 +72,7 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
     found = compare(
         [run.summary for run in runs if run.state in ("finished", "diverged")], baseline or default_baseline(summaries)
     )
-    return replace(found, runs=[run for run in runs if run.summary.method not in REFERENCES])
+    return replace(found, runs=[run for run in runs if run.summary.method not in REFERENCES], tuning=tuning)
 
 
 def _unplanned(directory: Path) -> list[RunRecord]:

@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from numbers import Integral
@@ -18,19 +19,20 @@ from ecgr.analysis.comparison import REFERENCES
 from ecgr.analysis.power import power_of
 from ecgr.analysis.tuning import Space, first_trials
 from ecgr.compare.space import space_of
-from ecgr.config.experiment import Experiment, read
+from ecgr.config.experiment import OWN, Experiment, read
 from ecgr.config.methods import PARTS, method_settings, split_methods
 from ecgr.config.optimizers import CONSTANT_RATE, Constant
-from ecgr.config.partition import chosen_share, partition_of
+from ecgr.config.partition import divided, draws_split, scorable
 from ecgr.config.registry import override
-from ecgr.errors import ConfigError, DataError
+from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.files import write_atomically
 from ecgr.runs.identity import Identify, method_of
 from ecgr.runs.record import RunRecord, to_json
 from ecgr.runs.sweep import Planned, plan
 from ecgr.tables import shown
+from ecgr.tasks.task import Task
 
-FILE = "plan.json"
+FILE, TUNED = "plan.json", "tuning.json"
 ALONE_MOST = 20
 """Clients that train alone, at most: who they are is drawn with the seed."""
 ALONE_TUNED = 3
@@ -85,6 +87,11 @@ class MethodPlan:
     variants: tuple[Mapping[str, Any], ...] = ({},)
     given: frozenset[str] = frozenset()
 
+    @property
+    def made(self) -> bool:
+        """Whether all its runs ended, be it that they diverged."""
+        return all(run.finished or run.diverged is not None for run in self.runs)
+
 
 @dataclass(frozen=True, eq=False)
 class Plan:
@@ -95,6 +102,7 @@ class Plan:
     directory: Path
     identify: Identify
     until: int | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def baseline(self) -> MethodPlan:
@@ -142,7 +150,18 @@ class Plan:
     @property
     def power(self) -> str:
         """What this number of seeds and comparisons can show at all."""
-        return power_of(len(self.seeds), 2 * len(self.pairs)).sentence
+        return power_of(len(self.seeds), 2 * len(self.pairs), overlap=self.overlap).sentence
+
+    @property
+    def overlap(self) -> float | None:
+        """About the ratio of test to training samples, where the split is redrawn with the seed."""
+        experiment = self.baseline.experiment
+        if not experiment.data.redraw:
+            return None
+        if isinstance(experiment.source, Task):
+            return len(experiment.source.test) / len(experiment.source.train)
+        share: float = getattr(experiment.source, "test_share", VALIDATION)
+        return share / (1 - share)
 
     @property
     def budget(self) -> str:
@@ -222,17 +241,21 @@ def plan_comparison(
     chosen: Mapping[str, Mapping[str, Any]] | None = None,
     trials: int = TRIALS,
     until_level: int | None = None,
-    references: bool = False,
+    references: bool = True,
     out: str | Path | None = None,
 ) -> Plan:
     """The runs of a comparison and the directory that it lives in; everything that is wrong is said here."""
-    raw = anytime(override(read(source), settings or {}))
+    raw = split_anew(anytime(override(read(source), settings or {})))
     if "run.seed" in (settings or {}):
         raise ConfigError("run.seed: the seeds of a comparison are given as seeds; leave it out")
     paired = seed_list(SEEDS if seeds is None else seeds)
     grid = grid_of({} if tune is None or isinstance(tune, bool) else tune)
     given = METHODS if methods is None else split_methods(methods) if isinstance(methods, str) else methods
-    named = _named(raw, [*([] if baseline is None else [baseline]), *given])
+    given = [*([] if baseline is None else [baseline]), *given]
+    named = _named(raw, given)
+    if any(made.data.score == OWN for _, made in named.values()):  # then all are, or they could not be compared
+        raw = override(raw, {"data.score": OWN})
+        named = _named(raw, given)
     _refuse_grid(grid)
     if chosen is not None and (unknown := sorted(chosen.keys() - {*named, *REFERENCES})):
         raise ConfigError(f"chosen: {unknown[0]} is not compared; the methods are {', '.join(named)}")
@@ -244,9 +267,14 @@ def plan_comparison(
     directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
     identify = Identify()
     listed = [MethodPlan(name, made, (), given=frozenset(changes)) for name, (changes, made) in named.items()]
-    listed += _references(raw) if references else []
+    listed += _server_alone(raw)
+    notes: tuple[str, ...] = ()
+    try:
+        listed += _references(raw) if references else []
+    except EcgrError as error:
+        notes = (f"{' and '.join(REFERENCES)} left out: {'; '.join(str(error).splitlines())}",)
     planned = tuple(replace(each, runs=_runs(each, {}, paired, directory, identify)) for each in listed)
-    comparison = Plan(planned, paired, directory, identify, until_level)
+    comparison = Plan(planned, paired, directory, identify, until_level, notes)
     if until_level is not None:
         _refuse_until(comparison, until_level)
     if chosen is not None:
@@ -277,6 +305,24 @@ def anytime(raw: Raw) -> Raw:
     return raw if decays or "served" in run else override(raw, {"run.served": "average"})
 
 
+def split_anew(raw: Raw) -> Raw:
+    """With a split into training and test samples that is drawn anew with the seed, where nobody gave test samples."""
+    data = raw.get("data", {})
+    if not isinstance(data, Mapping) or data.keys() & {"redraw", "split_seed"}:
+        return raw
+    source = Experiment.from_dict(raw).source
+    with suppress(EcgrError):  # data that are not here: said before anything is run
+        if source.redraw if isinstance(source, Task) else draws_split(source):
+            return override(raw, {"data.redraw": True})
+    return raw
+
+
+def reference_of(run: Planned) -> str | None:
+    """The reference that a run belongs to: a comparison can do without."""
+    partition = run.experiment.partition
+    return "pooled" if partition.pooled else None if partition.alone is None else "alone"
+
+
 def planned_records(directory: Path) -> tuple[str, bool, list[tuple[str, RunRecord]]] | None:
     """Of the plan kept in ``directory``: its baseline, whether it was tuned, and each run with its method; or None.
 
@@ -293,6 +339,13 @@ def planned_records(directory: Path) -> tuple[str, bool, list[tuple[str, RunReco
         raise DataError(f"{path}: not the plan of a comparison ({error}); `ecgr compare` writes it") from None
     tuned = bool(content.get("tuned"))
     return baseline, tuned, [(method, RunRecord.open(run, rounds)) for method, run in named if RunRecord.is_run(run)]
+
+
+def tuning_of(directory: Path) -> dict[str, Any]:
+    """What ``tuning.json`` says of each method; empty where there is none."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        return {str(own["method"]): own for own in json.loads((directory / TUNED).read_bytes())["methods"]}
+    return {}
 
 
 def seed_list(seeds: int | str | Iterable[int]) -> list[int]:
@@ -354,11 +407,21 @@ def _named(raw: Raw, given: Sequence[Any]) -> dict[str, tuple[dict[str, Any], Ex
 def _references(raw: Raw) -> list[MethodPlan]:
     """Each client by itself, and one model on everybody's data: plain FedAvg of one client."""
     experiment = Experiment.from_dict(override(raw, method_settings("fedavg")))
-    partition = partition_of(experiment, chosen_share(experiment, experiment.source.load()))
-    clients = min(ALONE_MOST, sum(size > 0 for size in partition.sizes()))
-    alone = tuple({"partition.alone": client} for client in range(clients))
+    clients = experiment.partition.clients
+    if clients is None or experiment.partition.empty == "skip" or experiment.data.score == OWN:
+        clients = len(scorable(experiment, *divided(experiment, experiment.source.load())))
+    alone = tuple({"partition.alone": client} for client in range(min(ALONE_MOST, clients)))
     pooled = ({"partition.pooled": True},)
-    return [MethodPlan("alone", experiment, (), variants=alone), MethodPlan("pooled", experiment, (), variants=pooled)]
+    both: dict[str, tuple[Mapping[str, Any], ...]] = {"alone": alone, "pooled": pooled}
+    return [MethodPlan(name, experiment, (), variants=each) for name, each in both.items() if each]
+
+
+def _server_alone(raw: Raw) -> list[MethodPlan]:
+    """The server by itself, wherever it has samples."""
+    experiment = Experiment.from_dict(override(raw, method_settings("fedavg")))
+    if experiment.data.server_samples is None and getattr(experiment.source, "server", None) is None:
+        return []
+    return [MethodPlan("server alone", experiment, (), variants=({"partition.server": True},))]
 
 
 def _runs(

@@ -1,15 +1,19 @@
 """Make what is missing of a plan: the choice of hyper-parameters, and the runs that are compared."""
 
 from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
 from statistics import fmean
 
+from ecgr.analysis.comparison import REFERENCES
 from ecgr.analysis.curves import levelled_off
 from ecgr.analysis.records import Run, read_runs
-from ecgr.compare.plan import Plan
-from ecgr.compare.tune import Make, Warn, tune
-from ecgr.errors import QuorumLost
+from ecgr.compare.diagnosis import solve_heads
+from ecgr.compare.plan import ALONE_TUNED, FIRST_SEEDS, TUNING_SEEDS, Plan
+from ecgr.compare.tune import FINALISTS, Make, Warn, tune
+from ecgr.errors import EcgrError, QuorumLost
 from ecgr.runs.record import RunRecord
-from ecgr.runs.sweep import Planned
+from ecgr.runs.sweep import Planned, duration
 
 
 def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
@@ -18,12 +22,37 @@ def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
         warn(plan.power)
     if plan.tuning:
         plan = tune(plan, make, warn)
-    _make_runs(plan, make)
+    plan = _make_runs(plan, make, warn)
     while plan.until is not None and plan.rounds < plan.until and not levelled(plan):
         before, plan = plan.rounds, plan.with_rounds(min(plan.until, 2 * plan.rounds))
         warn(f"note: not levelled off after {before} rounds; going on to {plan.rounds}")
-        _make_runs(plan, make)
+        plan = _make_runs(plan, make, warn)
+    solve_heads(plan)
     return plan
+
+
+def announced(plan: Plan, processes: int) -> str:
+    """What will be run, how many runs at most, and about how long that takes here, in a line."""
+    from ecgr.runs.calibration import calibrate  # loads torch
+
+    runs, seconds = 0, 0.0
+    for method in plan.methods:
+        tried = [run for trial in method.trials for run in trial.runs]
+        left = [run for run in (*tried, *method.runs) if not run.finished]
+        rounds = sum(run.experiment.federation.rounds - run.rounds_done for run in left)
+        runs += len(left)
+        if method.space:  # the second stage goes on with the first one's runs
+            finals = min(FINALISTS, len(method.trials)) * min(ALONE_TUNED, len(method.variants))
+            runs += finals * (len(TUNING_SEEDS) - len(FIRST_SEEDS))
+            rounds += finals * (len(TUNING_SEEDS) * plan.rounds - len(FIRST_SEEDS) * plan.first_rounds)
+        with suppress(EcgrError):  # data that are on other machines only: the runs are counted, not their time
+            costs = calibrate([run.experiment for run in left[-1:]], lambda kind: None).values()
+            seconds += rounds * sum(cost.seconds for cost in costs)
+    beside = [method.name for method in plan.methods if method.name in REFERENCES]
+    what = ", ".join([f"{len(plan.compared)} methods", *beside, f"{len(plan.seeds)} seeds", f"{plan.rounds} rounds"])
+    most = f" (until level, at most {plan.until})" if plan.until else ""
+    time = f", about {duration(seconds / processes)} with {processes} at a time" if seconds else ""
+    return f"{what}{most}: {runs} runs{' with those of tuning' if plan.tuning else ''}{time}"
 
 
 def levelled(plan: Plan) -> bool:
@@ -47,15 +76,27 @@ def _curves(runs: Sequence[Run]) -> dict[int, list[float]]:
     }
 
 
-def _make_runs(plan: Plan, make: Make) -> None:
+def _make_runs(plan: Plan, make: Make, warn: Warn) -> Plan:
+    """The plan without references that cannot be trained."""
+    names = {run.name: method.name for method in plan.methods for run in method.runs}
+
+    def diverged(run: Planned) -> None:
+        lr = run.experiment.optimizer.lr
+        warn(f"note: {names[run.name]} diverged at optimizer.lr = {lr:g}; try optimizer.lr={lr / 10:.2g}")
+
     try:
         # A method that diverges is an answer, too; without a baseline there is none.
         needed = {run.name for run in plan.baseline.runs}
-        make(plan.runs, tolerated=(QuorumLost.exit_code,), needed=needed)
+        make(plan.runs, tolerated=(QuorumLost.exit_code,), needed=needed, diverged=diverged)
     finally:
         if any(RunRecord.is_run(run.directory) for run in plan.runs):
             plan.write()
     _refuse_diverged(plan.baseline.runs)
+    kept = tuple(method for method in plan.methods if method.name not in REFERENCES or method.made)
+    if len(kept) < len(plan.methods):
+        plan = replace(plan, methods=kept)
+        plan.write()
+    return plan
 
 
 def _refuse_diverged(baseline: Sequence[Planned]) -> None:
@@ -66,6 +107,6 @@ def _refuse_diverged(baseline: Sequence[Planned]) -> None:
         rates = ",".join(f"{lr / factor:.2g}" for factor in (100, 30, 10))
         raise QuorumLost(
             f"compare: the baseline diverged with seed {first.experiment.run.seed} at optimizer.lr = {lr:g}, and the"
-            f" others were not run any further: there is nothing to compare with; set optimizer.lr={lr / 10:g},"
-            f" or tune it (optimizer.lr={rates}) ({first.name}: {first.diverged})"
+            f" others were not run any further: there is nothing to compare with; set optimizer.lr={lr / 10:.2g},"
+            f" or tune it: --tune optimizer.lr={rates} ({first.name}: {first.diverged})"
         )

@@ -32,15 +32,15 @@ def space_of(experiment: Experiment) -> dict[str, Axis]:
     own = isinstance(entry, Shorthand) or is_whole(entry) or getattr(entry, "server_lr", 1.0) != 1.0
     step = ("algorithm", "server_lr", entry) if own else ("server", "lr", unwrap(experiment.server))
     keys: list[tuple[str, str, Any]] = [("optimizer", "lr", None), step]
-    parts = (("regulator", experiment.regulator), ("algorithm", entry), ("server", experiment.server))
+    parts = {"regulator": experiment.regulator, "algorithm": entry, "server": experiment.server, **experiment.parts}
     knobs = [
         (section, key, unwrap(part))
-        for section, part in parts
+        for section, part in parts.items()
         for key in getattr(unwrap(part), "tunable", {})
-        if key not in STEPS
+        if key not in STEPS or section in experiment.parts
     ]
     space = {}
-    for section, key, part in (*keys, *knobs[:1]):
+    for section, key, part in (*(keys if getattr(entry, "trains", True) else ()), *knobs[:1]):
         name, value = raw[section].get("name"), raw[section].get(key)
         if isinstance(name, str) and isinstance(value, (int, float)):
             least, most = LR if section == "optimizer" else STEP

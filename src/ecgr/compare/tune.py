@@ -11,7 +11,7 @@ from ecgr.analysis.quantities import ACCURACY, Quantity
 from ecgr.analysis.records import read_runs
 from ecgr.analysis.summaries import mean_or_none
 from ecgr.analysis.tuning import Choice, Scored, Space, choose, extension, ranking
-from ecgr.compare.plan import FIRST_SEEDS, TUNING_SEEDS, VALIDATION, MethodPlan, Plan, Trial
+from ecgr.compare.plan import FIRST_SEEDS, TUNED, TUNING_SEEDS, VALIDATION, MethodPlan, Plan, Trial
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.files import write_atomically
 from ecgr.runs.record import to_json
@@ -110,7 +110,7 @@ def tune(plan: Plan, make: Make, warn: Warn) -> Plan:
         "budget": plan.budget,
         "methods": [choice.to_json() for choice in choices],
     }
-    write_atomically(plan.directory / "tuning.json", to_json(content, indent=2))
+    write_atomically(plan.directory / TUNED, to_json(content, indent=2))
     trials = [(*search.trials, *search.finals.values()) for search in searches]
     return plan.with_choices([choice.best for choice in choices], trials)
 

@@ -42,6 +42,8 @@ WHEN: Mapping[str, tuple[str, Evidence]] = {
     "fedavg[fedrs]": ("mild label skew; hurts where clients hold one class", "our screening"),
     "fedavg[fedlc]": ("mild label skew; hurts where clients hold one class", "our screening"),
     "fedavg[fedntd]": ("forgetting between rounds at mild skew; hurts where clients lack whole classes", "measured"),
+    "fedavg@lda": ("label skew: where the classifier is worse than its features; once, at the end", "our screening"),
+    "head_only@lda": ("a pretrained body, in one round, however heterogeneous the clients are", "our screening"),
     "fedavg+ecgr": ("a schedule that starves training, by the length of the step; not a tuned one", "measured"),
 }
 
@@ -138,7 +140,7 @@ def _vectors(state: State) -> int:
 
 def _what(method: Method) -> str:
     """The first line of what makes the method one."""
-    parts = [method.loss, method.regulator, method.server, method.algorithm]
+    parts = [*method.parts.values(), method.loss, method.regulator, method.server, method.algorithm]
     plain = Method()
     other = [part for part in parts if part not in (None, plain.regulator, plain.server)]
     return (type(other[0]).__doc__ or "").splitlines()[0]

@@ -9,19 +9,21 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
 from inspect import signature
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from ecgr.algorithms import Algorithm, Entry, ServerRule, compose
+from ecgr.algorithms import Algorithm, Entry, HeadOnly, ServerRule, compose
+from ecgr.algorithms.parts import PARTS, Off
 from ecgr.component import Module, component
 from ecgr.config.methods import clash, name_of
-from ecgr.config.optimizers import CONSTANT_RATE, OptimizerFactory, Schedule
+from ecgr.config.optimizers import OptimizerFactory, Schedule
 from ecgr.config.registry import (
     GIVEN_BY_DATA,
+    LEFT_OUT,
     SECTIONS,
     DataSettings,
     FederationSettings,
@@ -32,10 +34,11 @@ from ecgr.config.registry import (
     problems,
     validate,
 )
-from ecgr.config.user_code import UserModel, complete, description, plain_fields, unwrap
+from ecgr.config.user_code import UserModel, complete, description, plain, plain_fields, unwrap
 from ecgr.core.geometry import Regulator
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import to_toml
+from ecgr.identity import contains_shorter
 from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
@@ -44,6 +47,8 @@ from ecgr.tasks.partition import Groups, Partitioner
 from ecgr.tasks.task import Task, TaskIdentity
 
 DEFAULT_CLIENTS = 10
+OWN: Final = "own"
+"""The value of ``data.score`` that has each client scored on its own samples."""
 MAX_BYTES = 1_000_000
 MAX_DEPTH = 32
 PACKAGED = Path(__file__).parents[1] / "experiments"
@@ -56,10 +61,12 @@ class ModelChoice:
 
     name: str
     parameters: Mapping[str, Any]
+    trainable: Any = None
 
     @property
     def described(self) -> dict[str, Any]:
-        return {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}}
+        told = {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}}
+        return told if self.trainable is None else told | {"trainable": plain(self.trainable)}
 
     def build(self, shape: Mapping[str, int]) -> Module:
         """A model for data of this shape; refused with the models that fit, where the data lack what it needs."""
@@ -77,7 +84,7 @@ class ModelChoice:
 
 @dataclass(frozen=True)
 class Experiment:
-    """One fully specified run.
+    """One fully specified run; ``parts`` are those that are on, by section.
 
     >>> Experiment.from_dict({"regulator": {"name": "ecgr", "beta": 0.5}}).regulator
     ECGR(beta=0.5, keep=0.5)
@@ -96,6 +103,7 @@ class Experiment:
     schedule: Schedule
     federation: FederationSettings
     run: RunSettings
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> "Experiment":
@@ -106,7 +114,7 @@ class Experiment:
 
         def part(section: str) -> Any:
             spec, values = SECTIONS[section], raw.get(section, {})
-            chosen = values.get("name", spec.default)
+            chosen = spec.chosen(raw.get(section))
             entry = spec.entry(chosen)
             if entry is None:
                 return chosen
@@ -125,10 +133,12 @@ class Experiment:
             assert make is not None
             return make(**{k: v for k, v in raw.get(section, {}).items() if k in parameters_of(make)})
 
-        source, loss, partitioner = part("data"), part("loss"), part("partition")
+        source, loss, partitioner, data = part("data"), part("loss"), part("partition"), settings("data")
+        if data.redraw and hasattr(source, "split_seed"):
+            source = dataclasses.replace(source, split_seed=raw.get("run", {}).get("seed", 0))
         experiment = cls(
             source=source,
-            data=settings("data"),
+            data=data,
             partitioner=partitioner,
             partition=_count(settings("partition"), partitioner),
             model=_model(source, raw.get("model", {})),
@@ -140,9 +150,16 @@ class Experiment:
             schedule=part("schedule"),
             federation=settings("federation"),
             run=settings("run"),
+            parts={name: made for name in PARTS if not isinstance(made := part(name), Off)},
         )
-        if problem := _clash(experiment.correction, experiment.server, experiment.optimizer):
-            raise ConfigError(problem)
+        if experiment.partition.test_share or any(getattr(p, "own_data", False) for p in experiment.parts.values()):
+            experiment = dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, score=OWN))
+        clashes = [_clash(experiment.correction, experiment.server, experiment.optimizer)]
+        clashes += [made.clash(experiment) for made in experiment.parts.values()]
+        if isinstance(experiment.correction, HeadOnly) and "head" not in experiment.parts:
+            clashes.append("head.name: head_only trains nothing; give it a head, as in head_only@lda")
+        if found := [line for line in clashes if line is not None]:
+            raise ConfigError(*found)
         available, clients = getattr(source, "train_samples", None), experiment.partition.clients
         if available is not None and clients is not None and clients > available:
             raise ConfigError(f"partition.clients: {clients} clients cannot share {available} training samples")
@@ -170,14 +187,15 @@ class Experiment:
 
     def _config(self, told: Callable[[Table[Any], Any], dict[str, Any]]) -> dict[str, dict[str, Any]]:
         """By section, with what is ``told`` of each part that is chosen from a table."""
-        parts = {"data": self.source, "partition": self.partitioner, "algorithm": self.correction}
+        parts = {"data": self.source, "partition": self.partitioner, "algorithm": self.correction, **self.parts}
         config = {}
         for name, section in SECTIONS.items():
             part = parts.get(name, getattr(self, name, None))
-            settings = plain_fields(getattr(self, name)) if section.settings else {}
+            own = getattr(self, name, None)
+            settings: dict[str, Any] = plain_fields(own) if type(own) is section.settings else {}
             chosen = told(section.table, part) if section.table is not None and part is not None else {}
             if chosen or settings:
-                config[name] = chosen | {k: v for k, v in settings.items() if k != "metrics" or v is not None}
+                config[name] = chosen | {k: v for k, v in settings.items() if k not in LEFT_OUT or v != LEFT_OUT[k]}
         return config
 
     def replace(self, overrides: Mapping[str, Any]) -> "Experiment":
@@ -194,18 +212,20 @@ class Experiment:
         if isinstance(self.source, Task):
             changes["source"] = self.source.identity
         if isinstance(self.model, UserModel):
-            changes["model"] = UserModel(None, self.model.described)
+            changes["model"] = UserModel(None, self.model.described)  # its parameters are frozen already
         return dataclasses.replace(self, **changes) if changes else self
 
     def key(self) -> str:
         """A short name for the whole config minus seed and run name: runs with the same key are repetitions.
 
-        Under a constant learning rate the number of rounds is left out, too: a longer run contains the shorter.
+        The number of rounds is left out, too, where a longer run contains the shorter (under a constant rate).
         """
         config = self.to_dict()
-        if config["schedule"]["name"] == CONSTANT_RATE:
+        if contains_shorter(config):
             del config["federation"]["rounds"]
         config["run"] = {k: v for k, v in config["run"].items() if k not in {"seed", "name"}}
+        if self.data.redraw:
+            config["data"].pop("split_seed", None)
         return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
 
 
@@ -219,10 +239,11 @@ def _count(settings: PartitionSettings, partitioner: Partitioner) -> PartitionSe
 def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice | UserModel:
     """The model that a config names; a task brings its own."""
     chosen = values.get("name", source.model if isinstance(source, Task) else SECTIONS["model"].default)
-    given = {name: value for name, value in values.items() if name != "name"}
+    trainable = values.get("trainable", source.trainable if isinstance(source, Task) else None)
+    given = {name: value for name, value in values.items() if name not in {"name", "trainable"}}
     if not isinstance(chosen, str):
-        return UserModel.of(partial(chosen, **given) if given else chosen)
-    return ModelChoice(name=chosen, parameters=validate(MODELS[chosen], given))
+        return UserModel.of(partial(chosen, **given) if given else chosen, trainable)
+    return ModelChoice(name=chosen, parameters=validate(MODELS[chosen], given), trainable=trainable)
 
 
 def _described(table: Table[Any], part: Any) -> dict[str, Any]:
@@ -232,6 +253,8 @@ def _described(table: Table[Any], part: Any) -> dict[str, Any]:
 
 
 def _kept(table: Table[Any], part: Any) -> dict[str, Any]:
+    if isinstance(part, ModelChoice | UserModel) and part.trainable is not None:  # a function stays one
+        return _kept(table, dataclasses.replace(part, trainable=None)) | {"trainable": part.trainable}
     if isinstance(part, UserModel):
         return {"name": part.make}
     named = isinstance(part, ModelChoice | TaskIdentity) or table.name_of(unwrap(part)) is not None

@@ -4,8 +4,8 @@
 
     correction(key=value, …)[loss(…)]/server rule(…)+part(…)+part(…)@head(…)
 
-Only the correction must be there: no rule is ``average``, no regulator ``none``. The parts that exist are the
-regulators, at most one of them; no heads exist yet. Values are numbers, ``true``, ``false``, words, or text and lists
+Only the correction must be there: no rule is ``average``, no regulator ``none``. A part is a regulator or the name of
+a section of its own; each may be there once. Values are numbers, ``true``, ``false``, words, or text and lists
 as in JSON. A parameter that is not named is what the experiment sets it to, and a default where it sets none.
 
 A method has one name, which reads back to it. The name shows the loss that the method or the config's ``[loss]`` sets,
@@ -14,13 +14,14 @@ whichever loss it is. The loss that comes with the data or the task is not shown
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from inspect import isroutine
 from itertools import pairwise
 from typing import Any, NoReturn
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Entry, FedAvg, ServerRule, Shorthand, is_whole
+from ecgr.algorithms import parts as other_parts
 from ecgr.algorithms.server_rules import Average
 from ecgr.config.registry import parameters_of, problems_with
 from ecgr.config.user_code import description, is_algorithm, plain_fields, unwrap
@@ -38,7 +39,11 @@ PARTS: Mapping[str, Table[Any]] = {
     "loss": LOSSES,
     "server": SERVER_RULES,
     "regulator": REGULATORS,
+    **other_parts.PARTS,
 }
+HEAD = "head"
+OPTIONAL = ("regulator", *other_parts.PARTS)
+"""What a method is without unless it names it."""
 _NAME = re.compile(r"([A-Za-z_][\w.-]*)\s*")
 _KEY = re.compile(r"([A-Za-z_]\w*)\s*=\s*")
 _WORD = re.compile(r"([^\s,()\[\]\"']+)\s*")
@@ -120,8 +125,8 @@ class _Reader:
 def parse_method(text: str) -> dict[str, Any]:
     """A method's settings as dotted keys, for `Experiment.replace`.
 
-    >>> parse_method("fedavg")
-    {'algorithm.name': 'fedavg', 'server.name': 'average', 'regulator.name': 'none'}
+    >>> parse_method("fedavg")["regulator.name"]
+    'none'
     >>> parse_method("fedacg(momentum=0.7)+ecgr(beta=0)")["regulator.beta"]
     0
     """
@@ -138,15 +143,23 @@ def _sections(text: str) -> dict[str, Call]:
         raise ConfigError(f"{_where(text)}: has {len(text):,} characters; expected at most {LONGEST:,}")
     given, parts, head = _Reader(text).method()
     where = _where(text)
-    problems = [line for section, call in given.items() for line in _problems(where, PARTS[section], call)]
-    problems += [line for part in parts for line in _problems(where, REGULATORS, part, kind="part")]
+    problems = [
+        line for section, call in given.items() for line in _problems(where, PARTS[section], call, PARTS[section].kind)
+    ]
+    others = {name: table for name, table in other_parts.PARTS.items() if name != HEAD}
+    for part in parts:
+        section = part[0] if part[0] in others else "regulator"
+        problems += _problems(where, others.get(section) or REGULATORS, part, "part", others)
+        if section in given and not problems:
+            kind = "are regulators" if section == "regulator" else "are the same part"
+            problems.append(f"{where}: {given[section][0]} and {part[0]} {kind}; give at most one")
+        given[section] = part
     if head is not None:
-        problems.append(unknown(where, head[0], (), kind="head"))
-    if not problems and len(parts) > 1:
-        problems.append(f"{where}: {' and '.join(name for name, _ in parts)} are regulators; give at most one")
+        problems += _problems(where, other_parts.PARTS.get(HEAD, {}), head, "head")
+        given[HEAD] = head
     if problems:
         raise ConfigError(*problems)
-    chosen = {"server": ("average", {}), "regulator": parts[0] if parts else ("none", {}), **given}
+    chosen = {"server": ("average", {}), **{section: ("none", {}) for section in OPTIONAL}, **given}
     (algorithm, own), (rule, step) = chosen["algorithm"], chosen["server"]
     if problem := clash(ALGORITHMS[algorithm](**own), SERVER_RULES[rule](**step)):
         raise ConfigError(f"{where}: {problem}")
@@ -179,7 +192,7 @@ def method_name(config: Mapping[str, Any]) -> str:
     >>> method_name({"algorithm": {"name": "fedavg", "server_lr": 1.0}, "regulator": {"name": "ecgr", "beta": 0.5}})
     'fedavg+ecgr(beta=0.5)'
     """
-    default = {"algorithm": "fedavg", "server": "average", "regulator": "none"}
+    default = {"algorithm": "fedavg", "server": "average", **dict.fromkeys(OPTIONAL, "none")}
     calls = {
         section: _call(PARTS[section], {"name": default.get(section), **config.get(section, {})}) for section in PARTS
     }
@@ -187,7 +200,7 @@ def method_name(config: Mapping[str, Any]) -> str:
         calls["algorithm"]
         + (f"[{calls['loss']}]" if config.get("loss") else "")
         + (f"/{calls['server']}" if calls["server"] != "average" else "")
-        + (f"+{calls['regulator']}" if calls["regulator"] != "none" else "")
+        + "".join(f"{'@' if part == HEAD else '+'}{calls[part]}" for part in OPTIONAL if calls[part] != "none")
     )
 
 
@@ -203,6 +216,7 @@ class Method:
     server: ServerRule = field(default_factory=Average)
     regulator: Regulator = field(default_factory=Plain)
     loss: Loss | None = None
+    parts: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = clash(self.algorithm, self.server)
@@ -219,8 +233,9 @@ class Method:
         if isinstance(given, Method):
             return given
         if isinstance(given, str):
-            parts = {section: PARTS[section][name](**values) for section, (name, values) in _sections(given).items()}
-            return cls(**parts)
+            made = {section: PARTS[section][name](**values) for section, (name, values) in _sections(given).items()}
+            parts = {name: made.pop(name) for name in other_parts.PARTS}
+            return cls(**made, parts={name: part for name, part in parts.items() if part != other_parts.Off()})
         if isinstance(given, type):
             return cls.of(given())
         if hasattr(given, "step") and hasattr(given, "served"):
@@ -242,16 +257,17 @@ class Method:
     @property
     def settings(self) -> dict[str, Any]:
         """As dotted keys, for `Experiment.replace`; the parts themselves stand in the place of their names."""
-        return {f"{section}.name": part for section, part in self._parts().items()}
+        left_out = {f"{section}.name": "none" for section in other_parts.PARTS}
+        return left_out | {f"{section}.name": part for section, part in self._parts().items()}
 
     def is_same(self, other: "Method") -> bool:
         """Whether two methods of one name are one: their parts are equal, or of one class with equal fields."""
-        pairs = zip(self._parts().values(), other._parts().values(), strict=True)
-        return all(_same(unwrap(mine), unwrap(its)) for mine, its in pairs)
+        mine, its = self._parts(), other._parts()
+        return mine.keys() == its.keys() and all(_same(unwrap(mine[name]), unwrap(its[name])) for name in mine)
 
     def _parts(self) -> dict[str, Any]:
         parts = {"algorithm": self.algorithm, "loss": self.loss, "server": self.server, "regulator": self.regulator}
-        return {section: part for section, part in parts.items() if part is not None}
+        return {section: part for section, part in parts.items() if part is not None} | dict(self.parts)
 
 
 def _same(one: Any, other: Any) -> bool:
@@ -280,10 +296,10 @@ def _where(text: str) -> str:
     return f"method {shown(text, 200)}"
 
 
-def _problems(where: str, table: Table[Any], call: Call, kind: str | None = None) -> list[str]:
+def _problems(where: str, table: Mapping[str, Any], call: Call, kind: str, others: Iterable[str] = ()) -> list[str]:
     name, values = call
     if name not in table:
-        return [unknown(where, name, table, kind=kind or table.kind)]
+        return [unknown(where, name, [*table, *others], kind=kind)]
     entry = table[name]
     allowed = parameters_of(entry)
     return [

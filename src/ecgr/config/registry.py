@@ -17,6 +17,7 @@ from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.algorithms.parts import PARTS
 from ecgr.component import Count, PositiveFraction, component
 from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
 from ecgr.config.user_code import is_algorithm
@@ -158,12 +159,27 @@ Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
 
 @component
 class DataSettings:
-    """``[data]`` besides what the data set itself takes."""
+    """``[data]`` besides what the data set itself takes.
+
+    ``score``: what is scored, the test samples together, or each client's own: then a metric is the mean over clients.
+    ``server_samples`` of the training samples, drawn with the seed, are the server's and no client's. With ``redraw``
+    the split into training and test samples is drawn anew with the run's seed.
+    """
 
     fraction: PositiveFraction = 1.0
     test_fraction: PositiveFraction | None = None
     metrics: Names | None = None
     validation: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    server_samples: Count | None = None
+    score: Literal["test", "own"] = "test"
+    redraw: bool | None = None
+
+
+@component
+class ModelSettings:
+    """``[model]`` besides what the model itself takes: what of it is trained."""
+
+    trainable: str | Callable[..., Any] | None = None
 
 
 @component
@@ -173,7 +189,9 @@ class PartitionSettings:
     Without ``clients``, there are as many as the data have groups (if the partition is by groups), as many as ``file``
     has, or else ten. Without ``min_batches``, every client has a batch, or an equal share where there are not so many
     samples; groups stay as they are. ``pooled`` gives everybody's samples to one client, ``alone`` keeps one client and
-    its samples, drawn with the seed: what a comparison measures by.
+    its samples, drawn with the seed, ``server`` is one client with the server's: what a comparison measures by.
+    ``test_share`` of every client's own samples, drawn with the seed, are held out and take the place of the test
+    samples: ``data.score`` is then ``own``.
     """
 
     clients: Annotated[int, Field(ge=1, le=1_000_000)] | None = None
@@ -182,6 +200,19 @@ class PartitionSettings:
     file: str | None = None
     pooled: bool = False
     alone: Annotated[int, Field(ge=0)] | None = None
+    server: bool = False
+    test_share: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+
+LEFT_OUT: Mapping[str, Any] = {
+    "metrics": None,
+    "redraw": None,
+    "server_samples": None,
+    "score": "test",
+    "server": False,
+    "test_share": 0.0,
+}
+"""Keys that a config names only where they say something else."""
 
 
 @component
@@ -214,12 +245,18 @@ class Section:
     Attributes:
         default: the name that is chosen where none is given; None where the section may be left out.
         needs: what an object that stands in the place of a name must have.
+        own: what is chosen where the section is there and names nothing.
     """
 
     table: Table[Any] | None = None
     default: str | None = None
     settings: Callable[..., Any] | None = None
     needs: tuple[str, ...] = ("__call__",)
+    own: str | None = None
+
+    def chosen(self, values: Mapping[str, Any] | None) -> Any:
+        """What the section of a config chooses; ``values`` is None where it is left out."""
+        return self.default if values is None else values.get("name", self.own or self.default)
 
     def entry(self, chosen: Any) -> Callable[..., Any] | None:
         """What makes the chosen part from a config's keys; None where it is an object already, or nothing."""
@@ -239,15 +276,19 @@ class Section:
 SECTIONS: Mapping[str, Section] = {
     "data": Section(DATASETS, "digits", DataSettings, needs=("load",)),
     "partition": Section(PARTITIONERS, "dirichlet", PartitionSettings),
-    "model": Section(MODELS, "lenet"),
+    "model": Section(MODELS, "lenet", ModelSettings),
     "loss": Section(LOSSES),
     "algorithm": Section(ALGORITHMS, "fedavg", needs=()),
     "server": Section(SERVER_RULES, "average", needs=("step",)),
-    "regulator": Section(REGULATORS, "ecgr"),
+    "regulator": Section(REGULATORS, "none", own="ecgr"),
     "optimizer": Section(OPTIMIZERS, "sgd", needs=("build", "lr", "effective_momentum")),
     "schedule": Section(SCHEDULES, "constant", needs=("factor_at",)),
     "federation": Section(settings=FederationSettings),
     "run": Section(settings=RunSettings),
+    **{
+        name: Section(table, "none", needs=("clash",), own=name if name in table else None)
+        for name, table in PARTS.items()
+    },
 }
 
 
@@ -277,7 +318,7 @@ def override(raw: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, An
 
 
 def _without_old_parameters(section: Section, values: Mapping[str, Any], chosen: Any) -> dict[str, Any]:
-    before = values.get("name", section.default)
+    before = section.chosen(values)
     entry = section.entry(before)
     if before is chosen or before == chosen or entry is None:
         return dict(values)
@@ -299,7 +340,7 @@ def problems(raw: Mapping[str, Any]) -> list[str]:
         if not isinstance(values, Mapping):
             found.append(f"{name}: expected a section with keys, as in [{name}], got {shown(values)}")
             continue
-        chosen = None if section.table is None else values.get("name", section.default)
+        chosen = None if section.table is None else section.chosen(values if name in raw else None)
         if section.table is not None and (chosen is not None or values):
             unfit = _unfit(name, section, section.table, chosen)
             if unfit is not None:

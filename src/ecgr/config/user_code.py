@@ -84,16 +84,19 @@ class UserModel:
     """A model that is in no table: a function that makes one, or a module to start from, and how records describe it.
 
     A function may ask for what the data's shape says (``channels``, ``classes``, …) by the names of its arguments.
+    ``trainable`` says which parameters are trained; None leaves them as they are.
     """
 
     make: Any
     described: Mapping[str, Any]
+    trainable: Any = None
 
     @classmethod
-    def of(cls, given: Any) -> "UserModel":
+    def of(cls, given: Any, trainable: Any = None) -> "UserModel":
         """From a module, or a class or function that makes one."""
         module = hasattr(given, "state_dict") and not isinstance(given, type)
-        return cls(given, {"name": qualified_name(type(given))} if module else description(None, given))
+        described = {"name": qualified_name(type(given))} if module else description(None, given)
+        return cls(given, described | ({} if trainable is None else {"trainable": plain(trainable)}), trainable)
 
     def build(self, shape: Mapping[str, int]) -> Module:
         """A fresh module; torch's generator decides its weights, unless a module is given as it is."""

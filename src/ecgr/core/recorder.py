@@ -25,7 +25,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ecgr.core.geometry import Geometry, Regulation, Regulator, identity, is_finite, weigh
 from ecgr.core.guards import Checks, Watch, bare_optimizers, check_values
-from ecgr.core.stores import STORES, Kind, norm
+from ecgr.core.stores import STORES, DenseStore, Kind, norm
 from ecgr.core.vectors import ParamSpec, widest
 from ecgr.errors import NotFiniteWarning, RecordingError
 
@@ -68,6 +68,44 @@ class Update:
         """
         check_values(model)
         self.spec.write(self.start - self.flat, model)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Recorded steps and where they led from ``start`` to ``end``, whoever recorded them in ``seconds``."""
+
+    rows: DenseStore
+    start: Tensor
+    end: Tensor
+    spec: ParamSpec
+    seconds: float = 0.0
+
+    @property
+    def store(self) -> str:
+        """Where the steps are kept."""
+        return self.rows.name
+
+    @property
+    def plain(self) -> Tensor:
+        """The update without regulation, ``start - end``."""
+        return self.start - self.end
+
+    def regulated(self, regulator: Regulator, *, stacklevel: int = 2) -> Update:
+        """As `Recorder.regulated`."""
+        gram = self.rows.gram()
+        finite = is_finite(gram)
+        if not finite:
+            warnings.warn(NOT_FINITE, NotFiniteWarning, stacklevel=stacklevel)
+        regulation = weigh(regulator, Geometry(gram)) if finite else identity(len(self.rows), unregulated=1.0)
+        if regulation.changes_nothing:
+            return Update(self.plain, self.start, regulation, self.spec)
+        flat = self.rows.combine(regulation.weights)
+        if regulation.restore:  # from the vectors themselves, exactly, whatever the store
+            length = norm(flat)
+            gamma = norm(self.plain) / length if length > 0 else 1.0
+            flat.mul_(gamma)
+            regulation = regulation.with_metrics(gamma=gamma)
+        return Update(flat, self.start, regulation, self.spec)
 
 
 class Recorder:
@@ -170,20 +208,7 @@ class Recorder:
         if not self.steps:
             raise RecordingError(self._refusal or NOTHING_RECORDED)
         self._refuse_unless(self._check_now)
-        gram = self._store.gram()
-        finite = is_finite(gram)
-        if not finite:
-            warnings.warn(NOT_FINITE, NotFiniteWarning, stacklevel=2)
-        regulation = weigh(regulator, Geometry(gram)) if finite else identity(self.steps, unregulated=1.0)
-        if regulation.changes_nothing:
-            return Update(self.plain, self._start, regulation, self.spec)
-        flat = self._store.combine(regulation.weights)
-        if regulation.restore:  # from the vectors themselves, exactly, whatever the store
-            length = norm(flat)
-            gamma = norm(self.plain) / length if length > 0 else 1.0
-            flat.mul_(gamma)
-            regulation = regulation.with_metrics(gamma=gamma)
-        return Update(flat, self._start, regulation, self.spec)
+        return Steps(self._store, self._start, self._last, self.spec).regulated(regulator, stacklevel=3)
 
     @property
     def plain(self) -> Tensor:

@@ -8,7 +8,7 @@ What other libraries wrap around a model is taken off first: DistributedDataPara
 ``module``, ``torch.compile`` as ``_orig_mod``. They are known by what they have, so that none is a dependency.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from math import prod
@@ -61,10 +61,11 @@ class ParamSpec:
     shapes: tuple[tuple[int, ...], ...]
 
     @classmethod
-    def of(cls, model: Module) -> "ParamSpec":
-        """The layout of ``model``'s trainable parameters."""
+    def of(cls, model: Module, without: Container[str] = ()) -> "ParamSpec":
+        """The layout of ``model``'s trainable parameters, but those that are named."""
         model = bare_model(model)
-        named: list[tuple[str, Tensor]] = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        trained = ((name, p) for name, p in model.named_parameters() if p.requires_grad)
+        named: list[tuple[str, Tensor]] = [(name, p) for name, p in trained if name not in without]
         if not named:
             raise ValueError("the model has no trainable parameter, so there is nothing to record or average")
         complex_names = [name for name, tensor in named if tensor.is_complex()]

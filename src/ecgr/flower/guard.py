@@ -18,7 +18,7 @@ from the enrolled sizes; a reply cannot choose them.
 import logging
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from statistics import median_low
 from typing import Annotated, Any, Literal, TypeVar
@@ -28,10 +28,12 @@ from flwr.app import Message, MetricRecord
 from pydantic import Field
 
 from ecgr.algorithms import Plan, Trace, Upload
+from ecgr.algorithms.heads import CLASSES, symmetric
 from ecgr.component import Count, Positive, State, Tensor, component, torch
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
 from ecgr.flower.apps.wire import (
+    HEAD,
     REPLY,
     UPLOADED,
     Order,
@@ -45,6 +47,8 @@ from ecgr.flower.apps.wire import (
     split_reply,
 )
 from ecgr.simulation.client import batch_sizes, nonfinite
+from ecgr.simulation.heads import expected_part, kind_of
+from ecgr.simulation.private import dp_of
 from ecgr.simulation.rounds import Line, Replies
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
@@ -66,6 +70,8 @@ are values, which need not be smaller after fewer steps.
 """
 
 MAX_METRICS = 64
+ROUNDING = 1e-9
+"""How far sums may be off, as a share."""
 WHOLE = 2**63
 """Whole numbers stay below this."""
 
@@ -158,6 +164,8 @@ class Guard:
         """Sort a round's arrivals into those that count, in client order, and those that do not."""
         late = f"missing: no reply within {self.deadline:g} s"
         accepted, rejected = sort_out(asked, arrivals, lambda who, message: inspect(asked[who], message), late)
+        if any(dp_of(each.problem.experiment) is not None for each in asked.values()):  # the server clips every update
+            return Replies([accepted[client] for client in sorted(accepted)], {}, sorted(rejected))
         measured = {client: _measure(asked[client], result) for client, result in accepted.items()}
         used, states = [], {}
         for client, (limits, far) in sorted(self.compare(measured).items()):
@@ -172,24 +180,40 @@ class Guard:
     def compare(self, measured: Mapping[int, Measured]) -> dict[int, tuple[Limits, Limits]]:
         """How long each of a round's replies may be by what all lead to expect, and which lengths are outliers.
 
-        A site that is known is judged by its own past, too.
+        A site that is known is held against its own past, too: as much longer as most known sites have become.
         """
         compared: dict[int, tuple[Limits, Limits]] = {client: ({}, {}) for client in measured}
         for quantity in {quantity: None for own in measured.values() for quantity in own.lengths}:
             more, fewer = GROWTH[quantity.kind]
             known = [(own.lengths[quantity], own.steps) for own in measured.values()]
+            pasts = [
+                own.lengths[quantity] / past for own in measured.values() if (past := own.longest.get(quantity.name))
+            ]
+            longer = max(1.0, median_low(pasts)) if pasts else 1.0
             for client, own in measured.items():
                 ratios = [(length, own.steps / steps) for length, steps in known]
                 expected = median_low([length * ratio ** (more if ratio > 1 else fewer) for length, ratio in ratios])
                 by_others = limit = self._limit(quantity, expected)
                 if longest := own.longest.get(quantity.name, 0.0):
-                    most, least = self.norm_factor * longest, min(AS_BEFORE, self.norm_factor) * longest
+                    most, least = self.norm_factor * longer * longest, min(AS_BEFORE, self.norm_factor) * longest
                     limit = max(min(by_others, most), least)
                 limits, far = compared[client]
                 limits[quantity] = by_others
                 if own.lengths[quantity] > limit:
                     far[quantity] = limit
         return compared
+
+    def judge_sums(
+        self, found: Mapping[int, State], refused: Sequence[tuple[int, str]]
+    ) -> tuple[dict[int, State], list[tuple[int, str]]]:
+        """Those of the sites' sums that count: features far longer than those of most are refused, too."""
+        lengths = {client: mean_length(part) for client, part in found.items()}
+        most = self.norm_factor * median_low(lengths.values() or [0.0])
+        far = [
+            (c, f"norm: features of length {own:.3g}, allowed {most:.3g}") for c, own in lengths.items() if own > most
+        ]
+        good = {client: found[client] for client in sorted(found) if lengths[client] <= most}
+        return good, sorted([*refused, *far])
 
     def _limit(self, quantity: Quantity, expected: float) -> float:
         limit = self.norm_factor * max(expected, quantity.sent)
@@ -203,8 +227,8 @@ class Guard:
         """Why a round is void; None if it counts."""
         used, asked = set(used), set(asked)
         usable = f"{len(used)} of {len(asked)} replies usable"
-        if len(used) < self.min_clients:
-            return f"{usable}, {self.min_clients} needed"
+        if len(used) < (needed := min(self.min_clients, len(asked))):  # fewer are asked under dp alone, by chance
+            return f"{usable}, {needed} needed"
         lost, total = sum(enrolled[client] for client in asked - used), sum(enrolled.values())
         if 2 * lost > total:
             return f"{usable}, but the others hold {lost:,} of the {total:,} enrolled samples, which is more than half"
@@ -289,6 +313,43 @@ def check_values(result: Upload, sent: State) -> None:
         negative = int((tensor < 0).sum()) if signed else 0
         if negative:
             raise Refusal(f"range: {name} holds {negative} negative values of {tensor.numel()}")
+
+
+def inspect_sums(asked: Asked, message: Message | str) -> State:
+    """The sums of a reply; raises `Refusal` unless they are those of as many samples as the site holds at most."""
+    arrays, report = records_of(message, HEAD, asked.sent)
+    problem, enrolled = asked.problem, asked.enrolled
+    check_address(asked.order, report)
+    found = read_arrays(arrays, expected_part(problem))
+    if (reason := nonfinite(Upload(asked.order.job.client, enrolled, found))) is not None:
+        raise Refusal(reason)
+    check_sums(found, kind_of(problem), enrolled)
+    return found
+
+
+def check_sums(found: State, kind: str, enrolled: int) -> None:
+    """Refuse sums that no samples have, or more than ``enrolled``."""
+    by_target = found["by_target"]
+    gram = symmetric(found["gram"], by_target.shape[1])
+    samples, counts, squares = float(gram[-1, -1]), by_target[:, -1], gram.diagonal()
+    if not samples.is_integer() or not 1 <= samples <= enrolled:
+        raise Refusal(f"count: {samples:g} samples, allowed 1 to {enrolled}")
+    if float(torch.linalg.eigvalsh(gram)[0]) < -ROUNDING * float(gram.trace()):
+        raise Refusal("range: gram is no sum of squares: it has a negative eigenvalue")
+    if kind in CLASSES:
+        if (counts < 0).any():
+            raise Refusal(f"count: by_target has {float(counts.min()):g} samples of a class, must be 0 or more")
+        if not torch.allclose(by_target.sum(dim=0), gram[-1], rtol=ROUNDING, atol=ROUNDING * float(gram.trace())):
+            raise Refusal("range: by_target adds up to other sums than gram has of all samples")
+    most = squares * (counts[:, None] if kind in CLASSES else samples)  # by Cauchy and Schwarz
+    if kind != "numbers" and (by_target**2 > (1 + ROUNDING) * most + ROUNDING).any():
+        raise Refusal("range: by_target has sums that no samples with these squares have")
+
+
+def mean_length(part: State) -> float:
+    """How long the features are that some sums are of, by their root mean square."""
+    gram = symmetric(part["gram"], part["by_target"].shape[1])
+    return math.sqrt(max(0.0, float(gram.trace() / gram[-1, -1]) - 1))
 
 
 def expected_steps(problem: Problem, examples: int) -> int:

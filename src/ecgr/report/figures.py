@@ -126,9 +126,12 @@ def answer_panels(
         if mark.interval is not None:
             left.plot([scale * end for end in mark.interval], [-row] * 2, color=colour, linewidth=1.6)
         hollow = {"markerfacecolor": "white"} if mark.kind == "reference" else {}
-        left.plot([scale * mark.score], [-row], "o", markersize=4.5, color=colour, **hollow)
+        place, side = min(max(mark.score, ends.span[0]), ends.span[1]), ends.beyond(mark)
+        left.plot([scale * place], [-row], "o><"[side], markersize=4.5, color=colour, clip_on=False, **hollow)
+    left.set_xlim(*(scale * end for end in ends.span))
     left.set_yticks(
-        [-row for row in range(len(ends.marks))], [short_title(mark.label, 32 if wide else 22) for mark in ends.marks]
+        [-row for row in range(len(ends.marks))],
+        [short_title(ends.label(mark), 32 if wide else 22) for mark in ends.marks],
     )
     left.set_ylim(0.6 - len(ends.marks), 0.6)
     left.set_xlabel(axis_title(ends.metric))

@@ -9,7 +9,7 @@ from typing import Any
 from ecgr.analysis.comparison import Comparison
 from ecgr.report.picture import ends_of, to_svg
 from ecgr.report.table import results_table
-from ecgr.report.words import advice, cautions, momentum_lines, reference_lines, visible
+from ecgr.report.words import advice, cautions, visible, worth
 
 
 def to_html(comparison: Comparison) -> str:
@@ -28,10 +28,7 @@ def to_html(comparison: Comparison) -> str:
             "<tbody>",
             *(_row("td", [cell["text"] for cell in row], table) for row in table["rows"]),
             "</tbody></table>",
-            *(
-                f"<p>{escape(visible(line))}</p>"
-                for line in (*reference_lines(comparison), *momentum_lines(comparison))
-            ),
+            *(f"<p>{escape(visible(line))}</p>" for line in worth(comparison, everything=False)),
             *(f"<p>{escape(visible(line))}</p>" for line in cautions(comparison)),
             "</div>",
         ]

@@ -19,7 +19,7 @@ from ecgr.errors import EnvironmentFault, missing_extra
 from ecgr.files import write_atomically
 from ecgr.report.page_data import colour_numbers, page_data
 from ecgr.report.page_text import page_text
-from ecgr.report.picture import ends_of, to_svg
+from ecgr.report.picture import ends_of, to_svg, trials_svg
 from ecgr.report.words import visible
 
 SCRIPTS = ("base.js", "tables.js", "curves.js", "steps.js", "federation.js", "start.js")
@@ -60,6 +60,7 @@ def render(comparison: Comparison) -> str:
     return environment.get_template("report.html.j2").render(
         text,
         pictures={visible(ends.setting): Markup(visible(to_svg(ends, colours))) for ends in ends_of(comparison)},
+        trials=Markup(visible(_trials(comparison, colours))),
         data=htmlsafe_json_dumps(data, separators=(",", ":"), sort_keys=False),
         drawn=data,
         policy=policy(scripts=[plotly, script], styles=[style, ""]),
@@ -68,6 +69,12 @@ def render(comparison: Comparison) -> str:
         plotly_styles=injected_styles(plotly),
         script=Markup(script),
     )
+
+
+def _trials(comparison: Comparison, colours: Mapping[str, int]) -> str:
+    """The picture of the trials, where there are any."""
+    pairs = comparison.pairs
+    return trials_svg(comparison.tuning, pairs[0].metric, colours) if comparison.tuning and pairs else ""
 
 
 def page_content(comparison: Comparison) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -82,6 +89,7 @@ def sections(data: Mapping[str, Any], text: Mapping[str, Any]) -> list[dict[str,
     there = {
         "answer": ("Answer", True),
         "curves": ("Curves", text["curves"]),
+        "tuning": ("Tuning", text["tuning"]),
         "statistics": ("Statistics", text["statistics"]),
         "steps": ("Kept steps", data["steps"]),
         "federation": ("Federation", data["federations"]),

@@ -11,10 +11,11 @@ from statistics import fmean, median
 from typing import Any
 
 from ecgr.analysis.comparison import Comparison
+from ecgr.analysis.heterogeneity import of_counts
 from ecgr.analysis.records import Group, MethodRuns, Run, flat, varying_keys
 from ecgr.files import to_toml
-from ecgr.report.table import Cell, Table, results_table, statistics_table, table
-from ecgr.report.words import advice, best_first, cautions, count, details, momentum_lines, reference_lines, sentence
+from ecgr.report.table import Cell, Table, results_table, statistics_table, table, tuning_table
+from ecgr.report.words import advice, best_first, cautions, count, details, promised, sentence, worth
 
 NAMED = 6
 """Runs named in a warning before the rest are only counted."""
@@ -39,12 +40,13 @@ def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
         "facts": _facts(runs, comparison),
         "lead": advice(comparison) if compared else "",
         "comparison": results_table(comparison) if compared else None,
-        "worth": [*reference_lines(comparison), *momentum_lines(comparison)],
+        "worth": [*worth(comparison), *heterogeneity_lines(runs)],
         "references": bool(comparison.references),
         "cautions": cautions(comparison) if compared else [],
         "instead": [] if compared else _instead(groups, comparison.baseline),
         "warnings": warnings(runs),
         "statistics": statistics_table(comparison) if compared else None,
+        "tuning": tuning_table(comparison),
         "sentences": [
             {"text": sentence(pair), "details": details(pair, comparison.family)}
             for pair in best_first(comparison.pairs)
@@ -90,6 +92,14 @@ def warnings(runs: Sequence[Run]) -> list[str]:
     return lines
 
 
+def heterogeneity_lines(runs: Sequence[Run]) -> list[str]:
+    """How heterogeneous the clients of the first seed are."""
+    for run in sorted(runs, key=lambda run: run.summary.seed):
+        if found := of_counts(run.record.manifest.get("partition") or [[]]):
+            return [f"The clients (seed {run.summary.seed}): {'; '.join(each.sentence for each in found)}."]
+    return []
+
+
 def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
     """What can be said without a pair: how each method ended, and what is missing for an answer."""
     lines = [line for group in groups for own in group.methods for line in _endings(own)]
@@ -114,10 +124,11 @@ def _endings(own: MethodRuns) -> Iterable[str]:
     quantity, rounds = runs[0].summary.metric, max(len(run.rounds) for run in runs)
     seeds = f"seed{'s' if len(runs) > 1 else ''} {', '.join(str(run.summary.seed) for run in runs)}"
     spread = f" ({quantity.number(min(ends))} to {quantity.number(max(ends))})" if len(ends) > 1 else ""
+    private = f", {promised(privacy)}" if (privacy := runs[0].summary.privacy) else ""
     verb = "ended" if runs[0].state == "finished" else "stands"
     yield (
         f"{own.label}: {verb} at {quantity.level(fmean(ends))}{spread}, {quantity.name.replace('_', ' ')}"
-        f" after {count(rounds, 'round')}, {seeds}."
+        f" after {count(rounds, 'round')}, {seeds}{private}."
     )
 
 

@@ -1,14 +1,16 @@
-"""The picture of the answer: where every method ended, on one axis from `alone` to `pooled` where these were run.
+"""The picture of the answer: where every method ended, on one axis with the references `alone` and `pooled`.
 
 Worked out once as plain numbers; drawn with characters, as an SVG for the page and notebooks, and by `ecgr figures`.
 The bar of a method is the 95 % interval of its difference to the baseline, put where the baseline ended: what crosses
-the baseline's line is not shown to differ.
+the baseline's line is not shown to differ. A reference far from all methods would press them into one dot: it stands at
+the edge, as an arrow with its score.
 """
 
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.quantities import Quantity
@@ -18,6 +20,8 @@ ROW, TOP, WIDTH, LEFT, RIGHT = 26, 8, 400, 128, 388
 """Of the SVG: heights of a row and of the room above, its width, and where the axis begins and ends."""
 LONGEST = 18
 TICKS = 4
+REACH = 2.0
+"""A reference is on the axis if it is nearer to the methods than this many times what they cover."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,17 +45,30 @@ class Ends:
 
     @property
     def span(self) -> tuple[float, float]:
-        """From the least to the greatest, a little wider."""
-        places = [place for mark in self.marks for place in (mark.score, *(mark.interval or ()))]
+        """From the least to the greatest, a little wider; never wider than a share can be."""
+        own = [end for mark in self.marks if mark.kind != "reference" for end in (mark.score, *(mark.interval or ()))]
+        reach = REACH * (max(own) - min(own)) or math.inf
+        beside = [mark.score for mark in self.marks if mark.kind == "reference"]
+        places = [*own, *(score for score in beside if min(own) - reach <= score <= max(own) + reach)]
         low, high = min(places), max(places)
         room = 0.04 * (high - low) or 0.01 * abs(high) or 1.0
-        return low - room, high + room
+        return (max(low - room, 0.0), min(high + room, 1.0)) if self.metric.is_share else (low - room, high + room)
 
     def share(self, score: float) -> float:
-        """Where a score lies on the axis, 0 to 1; better is to the right."""
+        """Where a score lies on the axis, 0 to 1, at its edge if it lies beyond; better is to the right."""
         low, high = self.span
-        share = (score - low) / (high - low)
+        share = min(max((score - low) / (high - low), 0.0), 1.0)
         return share if self.metric.larger_is_better else 1 - share
+
+    def beyond(self, mark: Mark) -> int:
+        """Whether a mark lies left (-1) or right (1) of the axis."""
+        low, high = self.span
+        side = int(mark.score > high) - int(mark.score < low)
+        return side if self.metric.larger_is_better else -side
+
+    def label(self, mark: Mark) -> str:
+        """Its name, with the score of what is not on the axis."""
+        return f"{mark.label} {self.metric.level(mark.score)}" if self.beyond(mark) else mark.label
 
 
 def ends_of(comparison: Comparison) -> list[Ends]:
@@ -90,12 +107,12 @@ def to_svg(ends: Ends, colours: Mapping[str, int] | None = None) -> str:
     for tick, text in ticks(ends):
         lines += [
             _line("axis", x(tick), axis, x(tick), axis + 3),
-            f'<text x="{x(tick)}" y="{axis + 15}" text-anchor="middle" font-size="10.5" fill="currentColor">'
-            f"{escape(text)}</text>",
+            _text(x(tick), axis + 15, text, "middle"),
         ]
     for row, mark in enumerate(ends.marks):
         y = TOP + ROW * row + ROW // 2
-        label = mark.label if len(mark.label) <= LONGEST else mark.label[: LONGEST - 1] + "…"
+        label, side = ends.label(mark), ends.beyond(mark)
+        label = label if len(label) <= LONGEST else label[: LONGEST - 1] + "…"
         number = (colours or {}).get(mark.label, 0)
         kind = "reference" if mark.kind == "reference" else f"method-{0 if not number else 1 + (number - 1) % 5}"
         lines += [
@@ -105,8 +122,73 @@ def to_svg(ends: Ends, colours: Mapping[str, int] | None = None) -> str:
         if mark.interval is not None:
             lines.append(_line("interval", *_level(x(mark.interval[0]), x(mark.interval[1]), y), 'stroke-width="3"'))
         hollow = ' fill="none" stroke="currentColor"' if mark.kind == "reference" else ' fill="currentColor"'
-        lines.append(f'<circle cx="{x(mark.score)}" cy="{y}" r="4.5"{hollow}/></g>')
+        place = x(mark.score)
+        shape = f'circle cx="{place}" cy="{y}" r="4.5"'
+        if side:
+            shape = f'path d="M{place - 4 * side} {y - 5} L{place + 5 * side} {y} L{place - 4 * side} {y + 5} Z"'
+        lines.append(f"<{shape}{hollow}/></g>")
     return "\n".join([*lines, "</svg>"])
+
+
+RATE = "optimizer.lr"
+PLOT = 150
+"""The height of the trials' picture."""
+
+
+def trials_svg(tuning: Mapping[str, Mapping[str, Any]], metric: Quantity, colours: Mapping[str, int]) -> str:
+    """Every trial of tuning by its learning rate and its score after the first stage; the choices are large.
+
+    A trial that failed stands below the axis. Empty where no learning rate was tuned.
+    """
+    dots = [
+        (method, trial["values"][RATE], _first(trial), trial["values"] == own["chosen"])
+        for method, own in tuning.items()
+        for trial in own["trials"]
+        if trial["values"].get(RATE, 0) > 0
+    ]
+    scores = [score for _, _, score, _ in dots if score is not None]
+    if not scores:
+        return ""
+    rates = [rate for _, rate, _, _ in dots]
+    low, high = math.log10(min(rates)) - 0.05, math.log10(max(rates)) + 0.05
+    worst, best = min(scores), max(scores)
+    lines = [
+        f'<svg class="ends" viewBox="0 0 {WIDTH} {PLOT + 40}" role="img" aria-label="Trials by learning rate">',
+        _line("axis", 40, PLOT, RIGHT, PLOT),
+    ]
+    for power in range(math.ceil(low), math.floor(high) + 1):
+        x = 40 + (RIGHT - 40) * (power - low) / (high - low)
+        lines += [_line("axis", x, PLOT, x, PLOT + 3), _text(x, PLOT + 15, f"{10.0**power:g}", "middle")]
+    lines += [_text(34, y + 4, metric.number(score), "end") for y, score in ((TOP + 4, best), (PLOT - 6, worst))]
+    lines.append(_text(RIGHT, PLOT + 32, "learning rate", "end"))
+    for method, rate, score, chosen in sorted(dots, key=lambda dot: dot[3]):
+        x = round(40 + (RIGHT - 40) * (math.log10(rate) - low) / (high - low), 1)
+        share = 0.5 if score is None or best == worst else (score - worst) / (best - worst)
+        share = share if metric.larger_is_better else 1 - share
+        y = PLOT + 8 if score is None else round(PLOT - 6 - share * (PLOT - 6 - TOP - 4), 1)
+        number = colours.get(method, -1)
+        kind = "reference" if number < 0 else f"method-{0 if not number else 1 + (number - 1) % 5}"
+        told = (
+            f"{method}: {rate:.2g}, {'failed' if score is None else metric.level(score)}{', chosen' if chosen else ''}"
+        )
+        faint = "" if chosen else ' opacity="0.45"'
+        lines.append(
+            f'<g class="{kind}"{faint}><title>{escape(told)}</title>'
+            f'<circle cx="{x}" cy="{y}" r="{5 if chosen else 2.5}" fill="currentColor"/></g>'
+        )
+    return "\n".join([*lines, "</svg>"])
+
+
+def _first(trial: Mapping[str, Any]) -> float | None:
+    """The mean score of a trial's first stage; None if a seed failed."""
+    scores = list(trial["scores"][0].values()) if trial["scores"] else []
+    return sum(scores) / len(scores) if scores and None not in scores else None
+
+
+def _text(x: float, y: float, text: str, anchor: str) -> str:
+    return (
+        f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}" font-size="10.5" fill="currentColor">{escape(text)}</text>'
+    )
 
 
 def ticks(ends: Ends) -> list[tuple[float, str]]:

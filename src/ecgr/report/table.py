@@ -8,25 +8,17 @@ import csv
 import io
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from statistics import fmean
 from typing import Any
 
 from ecgr.analysis.comparison import Comparison, Reference
 from ecgr.analysis.curves import LEVEL, Estimate
-from ecgr.analysis.findings import ALPHA, Pair
+from ecgr.analysis.findings import Pair
+from ecgr.analysis.own import own_data
+from ecgr.analysis.power import ALPHA
 from ecgr.analysis.quantities import ACCURACY, Quantity
-from ecgr.report.words import (
-    advice,
-    by_setting,
-    cautions,
-    count,
-    factor,
-    momentum_lines,
-    reference_lines,
-    sentence,
-    visible,
-)
+from ecgr.report.words import advice, by_setting, cautions, count, factor, sentence, visible, worth
 
 CSV_COLUMNS = (
     *("setting", "method", "baseline", "seeds", "rounds", "metric", "unit", "larger_is_better", "score"),
@@ -117,7 +109,7 @@ def results_table(comparison: Comparison, references: bool = True) -> Table:
     rows = [row for row in result_rows(comparison) if references or row.kind != "reference"]
     several = len({row.setting for row in rows}) > 1
     metrics = {row.metric.name.replace("_", " ") for row in rows}
-    score = metrics.pop() if len(metrics) == 1 else "score"
+    score = metrics.pop().removesuffix(" on clients' own data") if len(metrics) == 1 else "score"
     return table(
         _caption(comparison),
         ["method", *(["setting"] if several else []), f"{score}#", "difference#", "sooner#", "verdict"],
@@ -157,6 +149,27 @@ def statistics_table(comparison: Comparison) -> Table:
             ]
             for pair in pairs
         ],
+    )
+
+
+SHORT = {"optimizer.lr": "lr", "server.lr": "server step", "algorithm.server_lr": "server step"}
+"""Tuned keys, as a table has them."""
+
+
+def tuning_table(comparison: Comparison) -> Table | None:
+    """What tuning chose for each method, and how many of its seeds agree; None where nothing was tuned."""
+    if not comparison.tuning:
+        return None
+    rows = []
+    for method, own in comparison.tuning.items():
+        chosen = ", ".join(f"{SHORT.get(key, key)} {value:.3g}" for key, value in own["chosen"].items())
+        agreeing = f"{own['agreeing']} of {len(own['without'])}" if own["without"] else "-"
+        cells = [Cell(method), Cell(chosen or "as it is"), Cell(str(len(own["trials"])), len(own["trials"]))]
+        rows.append([*cells, Cell(agreeing, own["agreeing"])])
+    return table(
+        "What tuning chose; agreeing: of the choices without one tuning seed each, how many are the same",
+        ["method", "chosen", "trials#", "agreeing#"],
+        rows,
     )
 
 
@@ -220,11 +233,16 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "seeds": sorted({run.seed for run in runs}),
         "tuned": comparison.tuned,
         "rates": comparison.rates(),
+        "tuning": {
+            method: {"chosen": own["chosen"], "agreeing": own["agreeing"], "seeds": len(own["without"])}
+            for method, own in comparison.tuning.items()
+        },
         "level": LEVEL,
         "alpha": ALPHA,
         "tests": comparison.family,
         "references": [_reference_json(reference) for reference in comparison.references],
-        "worth": [*reference_lines(comparison), *momentum_lines(comparison)],
+        **({"own_data": own} if (own := [asdict(each) for each in own_data(comparison.summaries)]) else {}),
+        "worth": worth(comparison),
         "cautions": cautions(comparison),
         "pairs": [_pair_json(pair) for pair in pairs],
     }
@@ -238,9 +256,11 @@ def _caption(comparison: Comparison) -> str:
         f"in {pair.metric.difference_unit}" if pair.metric.difference_unit else "in its own unit" for pair in pairs
     )
     directions = dict.fromkeys(pair.metric.direction for pair in pairs if not pair.metric.larger_is_better)
+    own = dict.fromkeys(pair.metric.name.replace("_", " ") for pair in pairs if pair.metric.name.endswith("own data"))
     return ", ".join(
         [
             f"After {_span(rounds, 'round')}",
+            *own,
             _span(seeds, "seed"),
             *directions,
             f"differences {' or '.join(units)} with {100 * LEVEL:g} % CI",

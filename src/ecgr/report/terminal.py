@@ -14,8 +14,8 @@ from rich.text import Text
 from ecgr.analysis.comparison import Comparison
 from ecgr.report.picture import Ends, Mark, ends_of
 from ecgr.report.table import Table as Shown
-from ecgr.report.table import results_table, statistics_table
-from ecgr.report.words import advice, best_first, cautions, details, momentum_lines, reference_lines, sentence
+from ecgr.report.table import results_table, statistics_table, tuning_table
+from ecgr.report.words import advice, best_first, cautions, details, sentence, worth
 
 STYLES = {
     "better": "green",
@@ -40,6 +40,7 @@ class Marks:
 
     dot: str = "●"
     ring: str = "○"
+    arrows: tuple[str, str] = ("◂", "▸")
     bar: str = "─"
     ends: tuple[str, str] = ("├", "┤")
     zero: str = "│"
@@ -47,7 +48,7 @@ class Marks:
 
 
 UNICODE = Marks()
-ASCII = Marks(dot="o", ring="x", bar="-", ends=("|", "|"), zero=":", cut="~")
+ASCII = Marks(dot="o", ring="x", arrows=("<", ">"), bar="-", ends=("|", "|"), zero=":", cut="~")
 
 
 def answer_parts(
@@ -58,7 +59,7 @@ def answer_parts(
     if comparison.pairs:
         yield to_table(results_table(comparison, references=False))
     yield Picture(comparison)
-    for line in (*reference_lines(comparison), *momentum_lines(comparison)):
+    for line in worth(comparison, everything):
         yield Text(line)
     for line in cautions(comparison, arguments):
         yield Text(f"- {line}")
@@ -66,6 +67,8 @@ def answer_parts(
         for pair in best_first(comparison.pairs):
             yield Text(f"{sentence(pair)} {details(pair, comparison.family)}".rstrip())
         yield to_table(statistics_table(comparison))
+        if (tuned := tuning_table(comparison)) is not None:
+            yield to_table(tuned)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,12 +115,24 @@ def _panel(panel: Ends, width: int, marks: Marks) -> Iterator[tuple[str, str]]:
         if mark not in beside:
             row = _axis(panel, mark, cells, marks)
             for ring in beside if mark.kind == "baseline" else ():
-                row[_cell(panel, ring.score, cells)] = marks.ring
+                row[_cell(panel, ring.score, cells)] = _reference(panel, ring, marks)
             yield f"{_cut(mark.label, names, marks).ljust(names)} {''.join(row)}".rstrip(), mark.kind
     low, high = panel.span if panel.metric.larger_is_better else panel.span[::-1]
     left, right = panel.metric.level(low), panel.metric.level(high)
-    legend = f"{marks.ring} {', '.join(mark.label for mark in beside)}" if beside else ""
+    named = {
+        _reference(panel, mark, marks): [
+            panel.label(each) for each in beside if panel.beyond(each) == panel.beyond(mark)
+        ]
+        for mark in beside
+    }
+    legend = "  ".join(f"{sign} {', '.join(names)}" for sign, names in named.items())
     yield f"{' ' * names} {left}{legend.center(cells - len(left) - len(right))}{right}", ""
+
+
+def _reference(panel: Ends, mark: Mark, marks: Marks) -> str:
+    """A ring, or an arrow at the edge."""
+    side = panel.beyond(mark)
+    return marks.arrows[side > 0] if side else marks.ring
 
 
 def _cell(panel: Ends, score: float, cells: int) -> int:

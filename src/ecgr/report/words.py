@@ -10,9 +10,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
-from ecgr.analysis.comparison import Comparison
-from ecgr.analysis.curves import LEVEL, Estimate
+from ecgr.analysis.comparison import REFERENCES, Comparison
+from ecgr.analysis.curves import LEVEL, MISSED, Estimate
 from ecgr.analysis.findings import Pair
+from ecgr.analysis.own import own_data
 from ecgr.analysis.power import least_seeds
 
 SEEDS = 10
@@ -92,7 +93,8 @@ def reference_lines(comparison: Comparison) -> list[str]:
         if not beside or score is None:
             continue
         level = pairs[0].metric.level
-        scores = {"alone": beside.get("alone"), comparison.baseline: score, "pooled": beside.get("pooled")}
+        below = {name: beside.get(name) for name in ("alone", "server alone")}
+        scores = {**below, comparison.baseline: score, "pooled": beside.get("pooled")}
         told = ", ".join(
             f"{name} {level(own if isinstance(own, float) else own.score)}"
             for name, own in scores.items()
@@ -103,8 +105,24 @@ def reference_lines(comparison: Comparison) -> list[str]:
         closed = ""
         if best is not None and best.gap_closed is not None and best.gap_closed > 0:
             closed = f" {best.method} closes {100 * best.gap_closed:.0f} % of what is left."
+            if best.gap_closed > 1:  # as models of the clients' own may
+                closed = f" {best.method} is beyond pooled."
         lines.append(f"{_where(setting, comparison)}{start}: {told}.{closed}")
-    return lines
+    return [*lines, *_own_lines(comparison)]
+
+
+def _own_lines(comparison: Comparison) -> Iterator[str]:
+    """How the clients of each method fare, where each is scored on its own samples."""
+    metric = {setting: pairs[0].metric for setting, pairs in by_setting(comparison).items()}
+    for own in own_data(comparison.summaries):
+        if own.setting in metric:
+            level = metric[own.setting].level
+            fare = f"worst client {level(own.worst)}, a tenth below {level(own.worst_tenth)}"
+            if not metric[own.setting].larger_is_better:
+                fare = fare.replace("below", "above")
+            if own.compared:
+                fare += f"; {own.better} of {own.compared} clients better off than alone, {own.worse} worse off"
+            yield f"{_where(own.setting, comparison)}{own.method}: {fare}."
 
 
 def momentum_lines(comparison: Comparison) -> list[str]:
@@ -116,7 +134,7 @@ def momentum_lines(comparison: Comparison) -> list[str]:
             continue
         plain = dict(zip(other.seeds, other.difference.differences, strict=True))
         both = zip(best.seeds, best.difference.differences, strict=True)
-        found = Estimate.of([gain - plain[seed] for seed, gain in both if seed in plain] or [0.0])
+        found = Estimate.of([gain - plain[seed] for seed, gain in both if seed in plain] or [0.0], best.overlap)
         if found.interval is not None:
             low, high = sorted(best.metric.gain(bound) for bound in found.interval)
             more = "More than" if low > 0 else "Less than" if high < 0 else "Not shown to do more than"
@@ -124,6 +142,60 @@ def momentum_lines(comparison: Comparison) -> list[str]:
             told = f"{best.method} is at {size} ({best.metric.range(found.interval)}) against {other.method}"
             lines.append(f"{_where(setting, comparison)}{more} server momentum in the end: {told}.")
     return lines
+
+
+def privacy_lines(comparison: Comparison) -> list[str]:
+    """What each method with differential privacy promises, and what it costs beside a baseline without; a line each."""
+    lines = []
+    for setting, pairs in by_setting(comparison).items():
+        spent = {run.method: run.privacy for run in comparison.summaries if run.setting == setting and run.privacy}
+        prices = {pair.method: _price(pair) for pair in pairs if comparison.baseline not in spent}
+        for method, privacy in spent.items():
+            lines.append(f"{_where(setting, comparison)}{method}: {promised(privacy)}{prices.get(method, '')}.")
+    return lines
+
+
+def promised(privacy: Mapping[str, float | None]) -> str:
+    """Epsilon of a run, as its record has it.
+
+    >>> promised({"epsilon": 4.21, "delta": 1e-5})
+    'epsilon 4.21 at delta 1e-05'
+    """
+    epsilon = privacy.get("epsilon")
+    return "no epsilon without noise" if epsilon is None else f"epsilon {epsilon:.3g} at delta {privacy['delta']:g}"
+
+
+def _price(pair: Pair) -> str:
+    """By how much a method ends worse than its baseline."""
+    found, metric = pair.difference, pair.metric
+    if found is None:
+        return ""
+    low, high = sorted(-metric.gain(end) for end in found.interval or (found.mean, found.mean))
+    size = f"{metric.change(-metric.gain(found.mean)).removeprefix('+')} {metric.difference_unit}".rstrip()
+    return f": costs {size} ({metric.range((low, high))}) here"
+
+
+def head_lines(comparison: Comparison, everything: bool = True) -> list[str]:
+    """What an LDA head on the baseline's features gains; without ``everything`` only if it is more than the margin."""
+    head = comparison.head
+    if head is None or head.difference.interval is None or (head.side <= 0 and not everything):
+        return []
+    gain = f"{head.metric.change(head.difference.mean)} {head.metric.difference_unit}".rstrip()
+    cause = ": the classifier is the problem, not the features" if head.side > 0 else ""
+    return [
+        f"An LDA head on the same features as {comparison.baseline} gives {gain}"
+        f" ({head.metric.range(head.difference.interval)}){cause}."
+    ]
+
+
+def worth(comparison: Comparison, everything: bool = True) -> list[str]:
+    """What else the runs say, a line each: the references, server momentum, the price of privacy, another head."""
+    return [
+        *reference_lines(comparison),
+        *momentum_lines(comparison),
+        *privacy_lines(comparison),
+        *head_lines(comparison, everything),
+    ]
 
 
 _WORTH = {
@@ -152,6 +224,13 @@ def _about_training(comparison: Comparison, pairs: Sequence[Pair], arguments: Se
     if not comparison.tuned and pairs:
         how = _without(arguments, "--no-tune") if arguments else "compare without --no-tune"
         yield f"Not tuned; a rate can suit one method and not another: {how}"
+    if private := [run.privacy for run in comparison.summaries if run.privacy and run.privacy.get("epsilon")]:
+        yield "Epsilon protects a whole client, not a sample; it covers one run, not its tuning or the other seeds"
+        if any(privacy.get("sampling") == 1 for privacy in private):
+            yield "Every client takes part in every round; a smaller federation.participation makes epsilon smaller"
+    unsure = [name for name, own in comparison.tuning.items() if 2 * own["agreeing"] < len(own["without"])]
+    if unsure := [name for name in unsure if name not in REFERENCES]:
+        yield f"{', '.join(unsure)}: other tuning seeds would have chosen other values; --details has them"
     unlevel = [pair for pair in pairs if pair.difference is not None and not pair.levelled_off]
     if unlevel and all(pair.constant_rate for pair in unlevel) and len(unlevel[0].seeds) > 1:
         most = 4 * max(pair.rounds for pair in unlevel)
@@ -177,7 +256,11 @@ def _about_seeds(comparison: Comparison, pairs: Sequence[Pair], arguments: Seque
             yield f"{within[method]} seeds would likely decide {method}: {how}"
         elif winner(pairs) is None:
             yield f"{_names(undecided)}: small beside the spread between seeds; more seeds would hardly decide"
-    vague = [pair for pair in pairs if pair.speed and not pair.speed.log and pair.speed.late < pair.speed.late_baseline]
+    vague = [
+        pair
+        for pair in pairs
+        if pair.speed and not pair.speed.log and pair.speed.late_baseline > MISSED * len(pair.seeds)
+    ]
     if vague and vague[0].speed:
         reached = len(vague[0].seeds) - vague[0].speed.late_baseline
         yield (

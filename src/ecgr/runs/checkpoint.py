@@ -204,12 +204,13 @@ def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
         "buffers": snapshot.buffers,
         "server": snapshot.server,
         "average": snapshot.average,
+        "head": snapshot.head,
     }
     return {f"{part}/{name}": tensor.contiguous() for part, state in parts.items() for name, tensor in state.items()}
 
 
 def _from_tensors(tensors: Mapping[str, Tensor], rounds: int, states: StatesOnDisk) -> Snapshot:
-    parts: dict[str, dict[str, Tensor]] = {"buffers": {}, "server": {}, "average": {}}
+    parts: dict[str, dict[str, Tensor]] = {"buffers": {}, "server": {}, "average": {}, "head": {}}
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
         parts.setdefault(part, {})[name] = tensor

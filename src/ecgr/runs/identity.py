@@ -5,6 +5,7 @@ import platform
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 from hashlib import sha256
 from importlib.metadata import version
@@ -12,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecgr._version import __version__
-from ecgr.config.experiment import Experiment
+from ecgr.config.experiment import OWN, Experiment
 from ecgr.config.methods import Method
 from ecgr.config.user_code import UserModel, description, unwrap
 from ecgr.errors import EcgrError
@@ -21,6 +22,7 @@ from ecgr.runs.manifest import PARTITION, Identity
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS, describe
 from ecgr.tasks.models import MODELS
+from ecgr.tasks.samples import Items
 from ecgr.tasks.task import Task, TaskIdentity
 
 if TYPE_CHECKING:
@@ -60,6 +62,8 @@ class Identify:
         """The hashes of a data set's files; none where it cannot be read here."""
         if isinstance(source, Task | TaskIdentity):
             return {"task": (source.identity if isinstance(source, Task) else source).sha256}
+        if hasattr(source, "split_seed"):  # the same files, however they are split
+            source = replace(source, split_seed=0)
         known = next((files for other, files in self._data if other == source), None)
         if known is None:
             known = {}
@@ -73,22 +77,29 @@ def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     """What an experiment is made of that may be user code, by the section that it stands for."""
     model, source = experiment.model, experiment.source
     yield "model", model.make if isinstance(model, UserModel) else MODELS[model.name]
+    if callable(model.trainable):
+        yield "trainable", model.trainable
     loss = experiment.loss
     if isinstance(source, Task):
         loss = source.loss if loss is None else loss
         for name, metric in source.metrics.items():
             yield f"metric {name}", unwrap(metric)
+        if isinstance(source.train.inputs, Items):
+            yield "data", source.train.inputs.read.transform
+            yield "data scored", source.train.inputs.read.scored
     elif not isinstance(source, TaskIdentity):
         yield "data", source
     if loss is not None:
         yield "loss", unwrap(loss)
     for name in ("partitioner", "correction", "server", "regulator", "optimizer", "schedule"):
         yield name, unwrap(getattr(experiment, name))
+    yield from experiment.parts.items()
 
 
 def method_of(experiment: Experiment) -> Method:
     """The method of an experiment."""
-    return Method(experiment.correction, experiment.server, experiment.regulator, experiment.loss)
+    parts = (experiment.correction, experiment.server, experiment.regulator, experiment.loss, experiment.parts)
+    return Method(*parts)
 
 
 def task_facts(problem: "Problem") -> dict[str, Any]:
@@ -103,6 +114,12 @@ def task_facts(problem: "Problem") -> dict[str, Any]:
 def manifest_of(problem: "Problem", data: "Provenance", identity: Identity) -> dict[str, Any]:
     """An allow-list of facts, nothing from the environment beyond it."""
     experiment = problem.experiment
+    share = experiment.partition.test_share
+    split: dict[str, Any] = {"overlap": share / (1 - share)} if share else {}
+    split |= {"overlap": len(problem.test) / len(problem.train)} if experiment.data.redraw else {}
+    split |= (
+        {"tested": len(problem.test)} if experiment.partition.alone is not None and experiment.data.score != OWN else {}
+    )
     return {
         "name": experiment.run.name,
         "key": experiment.key(),
@@ -121,6 +138,7 @@ def manifest_of(problem: "Problem", data: "Provenance", identity: Identity) -> d
         "classes": list(data.classes),
         "partition": problem.class_counts.tolist(),
         "metrics": [describe(metric) for metric in problem.metrics],
+        **split,
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from ecgr.errors import ConfigError
-from ecgr.identity import CONSTANT, STATE
+from ecgr.identity import CONSTANT, STATE, contains_shorter
 from ecgr.runs.record import RunRecord
 
 Identity = Mapping[str, Any]
@@ -30,10 +30,10 @@ TASK = ("data", "model", "loss", "metric")
 def identity_key(identity: Identity) -> str:
     """A short hash of an identity, seed and name apart; data count by their content, not by where they lie.
 
-    Under a constant learning rate the number of rounds does not count: a longer run contains the shorter.
+    The number of rounds does not count where a longer run contains the shorter (under a constant learning rate).
     """
     config = {section: dict(values) for section, values in identity["config"].items()}
-    if config["schedule"]["name"] == "constant":
+    if contains_shorter(config):
         del config["federation"]["rounds"]
     for section, key in (*LABELS, *(PLACES if set(identity["data"]) - {PARTITION} else ())):
         config[section].pop(key, None)

@@ -12,7 +12,7 @@
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
@@ -177,6 +177,23 @@ class RunWriter:
         write_atomically(
             self.directory / "model.safetensors", save({k: np.asarray(v, order="C") for k, v in model.items()})
         )
+
+
+def absences(row: Mapping[str, Any], away: set[int], name: Callable[[int], str]) -> list[str]:
+    """Who was not used in a round, and who is back; ``away`` says who was not used before, and is kept up to date.
+
+    >>> away = set()
+    >>> gone = {"clients": [], "rejected": [{"client": 2, "reason": "failed: SuperNode gone"}]}
+    >>> absences(gone, away, "site-{}".format), absences({"clients": [{"client": 2}], "rejected": []}, away, str)
+    (['site-2: not used, failed (SuperNode gone)'], ['2 is back'])
+    """
+    used, rejected = {each["client"] for each in row["clients"]}, {e["client"]: e["reason"] for e in row["rejected"]}
+    told = {client: reason.partition(": ") for client, reason in rejected.items() if client not in used}
+    lines = [f"{name(client)}: not used, {word} ({why})" for client, (word, _, why) in told.items()]
+    lines += [f"{name(client)} is back" for client in sorted(away & used)]
+    away.difference_update(used)
+    away.update(told)
+    return lines
 
 
 def to_json(value: Any, indent: int | None = None) -> bytes:

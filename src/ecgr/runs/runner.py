@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecgr.config.experiment import Experiment, changes_of, load
-from ecgr.config.optimizers import Constant
 from ecgr.config.partition import natural_note
-from ecgr.errors import ConfigError, Diverged, missing_extra
+from ecgr.errors import ConfigError, Diverged
 from ecgr.files import write_atomically
+from ecgr.identity import acts_at_the_end, contains_shorter
 from ecgr.runs.identity import Identify, manifest_of, task_facts
 from ecgr.runs.manifest import PARTITION, Identity, changed_facts, differences
 from ecgr.runs.place import acquire, checkpoint_of, locked, refuse_foreign
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     Rounds = Callable[[Snapshot], Generator[Outcome, None, None]]
 
 AUTO = "auto"
-SCALARS = ("loss", "train_loss", "worst_client", "lr", "step_norm", "seconds", "bytes_up", "bytes_down")
 
 Watch = Callable[[Mapping[str, Any]], None]
 """Called with each round's line of the record."""
@@ -197,13 +196,13 @@ def _finished(directory: Path, problem: "Problem", identity: Identity) -> bool:
     """Whether the run is finished; refuses to go on with one whose config, data or version differ, or that diverged.
 
     More rounds are no other run: it is then not finished any more, and goes on. Under a constant learning rate fewer
-    rounds are none either: the run contains them.
+    rounds are none either: the run contains them. With a head after the last round it is another run.
     """
     record = RunRecord.open(directory)
     told = {"config": identity["config"], "task": task_facts(problem)}
     before, rounds = record.config["federation"]["rounds"], problem.experiment.federation.rounds
     manifest = record.manifest
-    if rounds > before or isinstance(problem.experiment.schedule, Constant):
+    if contains_shorter(identity["config"]) or (rounds > before and not acts_at_the_end(identity["config"])):
         _refuse_other_schedule(directory, problem.experiment, before)
         federation = {**record.config["federation"], "rounds": rounds}
         manifest = {**manifest, "config": {**record.config, "federation": federation}, "key": problem.experiment.key()}
@@ -255,27 +254,3 @@ def asked_workers(workers: int | str, remote: bool) -> int | None:
 def cores() -> int:
     """The cores that this process may use; not every system says which."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-
-
-def tensorboard(directory: Path) -> Watch:
-    """Scalars for TensorBoard, in ``directory/tensorboard``."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        raise missing_extra("the tracker tensorboard", "tensorboard") from None
-    writer: SummaryWriter | None = None
-
-    def track(row: Mapping[str, Any]) -> None:
-        nonlocal writer
-        if writer is None:  # made at the first round: an event file must not stand in a directory that is refused
-            writer = SummaryWriter(str(directory / "tensorboard"), purge_step=row["round"])
-        for name, value in {**row["metrics"], **{name: row[name] for name in SCALARS}}.items():
-            if value is not None:
-                writer.add_scalar(name, value, row["round"])
-        writer.flush()
-
-    return track
-
-
-TRACKERS: Mapping[str, Callable[[Path], Watch]] = {"tensorboard": tensorboard}
-"""Trackers that people already use, fed with each round's line of the record."""

@@ -14,8 +14,8 @@ from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any
 
-from ecgr.config.experiment import Experiment, read
-from ecgr.config.partition import chosen_share, partition_of
+from ecgr.config.experiment import OWN, Experiment, read
+from ecgr.config.partition import divided
 from ecgr.config.registry import override
 from ecgr.config.user_code import UserModel
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
@@ -153,11 +153,14 @@ def run_all(
     progress: Progress | None = None,
     tolerated: Container[int] = (),
     needed: Container[str] = (),
+    optional: Callable[[Planned], str | None] | None = None,
+    diverged: Callable[[Planned], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
     """Make the runs that are left; one error with a line for each reason to fail, ``tolerated`` exit codes apart.
 
-    Runs whose names are ``needed`` are made first; when one of them diverges, the others are not begun.
+    Runs whose names are ``needed`` are made first; when one of them diverges, the others are not begun. Those that are
+    ``optional``, which says what for, may fail: ``warn`` hears why. ``diverged`` hears of each that does, at once.
     ``warn`` hears why runs are made though there are some of the same settings.
     """
     count = worker_count(workers)
@@ -181,11 +184,19 @@ def run_all(
             asked = asked_workers(workers, kind.remote)
             jobs = [RunJob(_without_task(planned), device, planned.name in needed) for planned in left]
             with closing(_answers(left, jobs, kind, asked, listener or (lambda planned, attempt: None))) as answers:
-                for failure in filter(None, answers):
-                    failures.append(failure)
-                    if failure.final and failure.name in needed:
-                        break
+                for planned, failure in zip(left, answers, strict=False):
+                    failures += [] if failure is None else [failure]
+                    if failure is not None and failure.final:
+                        if diverged is not None:
+                            diverged(planned)
+                        if failure.name in needed:
+                            break
     failures = [failure for failure in failures if failure.exit_code not in tolerated]
+    spared = {run.name: what for run in plans if optional is not None and (what := optional(run)) is not None}
+    for failure in failures:
+        if failure.name in spared and warn is not None:
+            warn(f"note: {spared[failure.name]} left out: {failure.reason}")
+    failures = [failure for failure in failures if failure.name not in spared]
     if failures:
         raise _error(failures, len(plans))
 
@@ -246,8 +257,8 @@ def check_ready(
     left = [planned.experiment for planned in plans if not planned.finished]
     for experiment in left:
         getattr(experiment.source, "folder", lambda: None)()  # of sets on disk: raises where they are not there
-    if partition and left:
-        partition_of(left[0], chosen_share(left[0], left[0].source.load()))
+    if left and (partition or left[0].data.score == OWN):
+        divided(left[0], left[0].source.load())
 
 
 def _notes(plans: Sequence[Planned]) -> Iterator[str]:
@@ -277,6 +288,18 @@ def drop_checkpoints(plans: Iterable[Planned]) -> None:
     for planned in plans:
         if planned.finished or planned.diverged is not None:
             rmtree(checkpoint_of(planned.directory), ignore_errors=True)
+
+
+def duration(seconds: float) -> str:
+    """A time to read.
+
+    >>> duration(42.4), duration(200), duration(8000)
+    ('42 s', '3 min 20 s', '2 h 13 min')
+    """
+    if seconds < 60:
+        return f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
+    return f"{minutes} min {rest} s" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
 
 
 def grid(source: str | Path | Mapping[str, Any], overrides: Mapping[str, Any] | None = None) -> Iterator[Experiment]:

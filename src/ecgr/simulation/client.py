@@ -10,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from traceback import walk_tb
 from typing import Any
@@ -24,10 +25,10 @@ from ecgr.component import State
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
-from ecgr.core.vectors import read_buffers
 from ecgr.errors import ConfigError, EcgrError, NotFiniteWarning, one_line
-from ecgr.simulation.by_hand import gradients_by_hand
-from ecgr.simulation.workspace import Held, Problem, Workspace, seeded
+from ecgr.simulation.by_hand import Epoch, Trained, qualifies, train_by_hand
+from ecgr.simulation.private import clip_upload
+from ecgr.simulation.workspace import Held, Problem, Workspace, seeded, without_local
 from ecgr.streams import stream, torch_seed
 
 
@@ -56,38 +57,45 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
     experiment, device = workspace.experiment, workspace.device
     plan = Plan(local_steps(workspace.problem, job.client), job.lr, experiment.optimizer.effective_momentum)
     server = _to(job.server, device)
-    state = _to(experiment.algorithm.begin(plan, job.server, job.state), device)
-    recorder, loss = train(job, workspace, server, state)
-    trace, kept, metrics = regulate(plan, job.params.to(device), recorder, workspace)
-    after, payload = experiment.algorithm.finish(trace, server, state)
+    state = _to(experiment.algorithm.begin(plan, job.server, without_local(job.state)), device)
+    trained = train(job, workspace, server, state)
+    trace, kept, metrics = regulate(plan, trained, workspace)
+    after, payload = experiment.algorithm.finish(clip_upload(experiment, job.server, trace), server, state)
     upload = Upload(
         client=job.client,
         examples=len(workspace.problem.partition.clients[job.client]),
         payload=_to(payload, "cpu"),
-        buffers=_to(read_buffers(workspace.model), "cpu"),
+        buffers=_to(workspace.problem.shared_buffers(workspace.model), "cpu") if job.buffers else {},
         steps=plan.steps,
-        train_loss=loss,
+        train_loss=trained.loss,
         seconds=time.perf_counter() - began,
         kept=kept,
         metrics=metrics,
-        store=recorder.store if recorder is not None and experiment.run.store == "auto" else None,
+        store=trained.update.store
+        if not isinstance(trained.update, Tensor) and experiment.run.store == "auto"
+        else None,
     )
-    return upload, _to(after, "cpu")
+    return upload, {**_to(after, "cpu"), **workspace.local_state()}
 
 
-def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> tuple[Recorder | None, float]:
-    """Take the local steps; without a regulator nothing is recorded.
+def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> Trained:
+    """Take the local steps, by hand where the model is known; without a regulator nothing is recorded."""
+    if qualifies(workspace):
+        own = [*epoch_orders(workspace.problem, job.client, job.round_index)]
+        return train_by_hand(workspace, job, server, state, own)
+    return train_by_autograd(job, workspace, server, state)
+
+
+def train_by_autograd(job: ClientJob, workspace: Workspace, server: State, state: State) -> Trained:
+    """The steps of any model with any loss and optimiser.
 
     A step is the optimiser's, with the algorithm's corrections before and after it; the recorder sees all of it.
-
-    Returns:
-        What recorded the steps, and the mean loss over the samples seen.
     """
     experiment, model = workspace.experiment, workspace.model
-    workspace.load(job.params, job.buffers)
-    model.train()
+    workspace.load(job.params, job.buffers, job.state)
+    workspace.problem.set_training(model)
     start = job.params.to(workspace.device)
-    gradients = gradients_by_hand(workspace) or gradients_by_autograd(workspace, client_loss(job, workspace))
+    gradients = gradients_by_autograd(workspace, client_loss(job, workspace))
     optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
     hook_corrections(optimizer, workspace, start, job.lr, server, state)
     recorder: Recorder | None = None
@@ -104,13 +112,28 @@ def train(job: ClientJob, workspace: Workspace, server: State, state: State) -> 
     seen, total = 0, torch.zeros((), dtype=torch.float64, device=workspace.device)
     seed = torch_seed(experiment.run.seed, "client", job.round_index, job.client)
     with recorder or nullcontext(), seeded(seed):
-        for batch in epoch_batches(workspace.problem, job.client, job.round_index):
+        for step, batch in enumerate(epoch_batches(workspace.problem, job.client, job.round_index)):
+            workspace.moment = experiment.run.seed, job.round_index, job.client, step
             optimizer.zero_grad()
             loss = gradients(batch)
             optimizer.step()
             seen += len(batch)
             total += loss * len(batch)
-    return recorder, float(total) / seen
+    return Trained(recorder or start - workspace.spec.read(model), float(total) / seen)
+
+
+def fine_tune(job: ClientJob, workspace: Workspace, steps: int) -> None:
+    """Take plain steps on a client's training samples, from the model that is loaded."""
+    problem, where = workspace.problem, (job.round_index, job.client)
+    problem.set_training(workspace.model)
+    gradients = gradients_by_autograd(workspace, client_loss(job, workspace))
+    optimizer = problem.experiment.optimizer.build(workspace.model.parameters(), lr=job.lr)
+    count = -(-steps // len(batch_sizes_of(problem, job.client)))
+    with seeded(torch_seed(problem.experiment.run.seed, "fine-tuning", *where)):
+        for batch in islice(epoch_batches(problem, job.client, job.round_index, "fine-tuning", count), steps):
+            optimizer.zero_grad()
+            gradients(batch)
+            optimizer.step()
 
 
 def gradients_by_autograd(
@@ -126,22 +149,23 @@ def gradients_by_autograd(
     return gradients
 
 
-def regulate(
-    plan: Plan, start: Tensor, recorder: Recorder | None, workspace: Workspace
-) -> tuple[Trace, tuple[int, ...], dict[str, float]]:
+def regulate(plan: Plan, trained: Trained, workspace: Workspace) -> tuple[Trace, tuple[int, ...], dict[str, float]]:
     """The client's update, ``start - end``, as the regulator makes it; the steps it kept; numbers for the record."""
-    if recorder is None:
-        update = start - workspace.spec.read(workspace.model)
-        trace = Trace(update, update, plan.steps, plan.lr, plan.momentum)
-        return trace, (), {"update_norm": float(update.norm())}
+    steps = trained.update
+    if isinstance(steps, Tensor):
+        return (
+            Trace(steps, steps, plan.steps, plan.lr, plan.momentum),
+            (),
+            {"update_norm": float(torch.linalg.vector_norm(steps))},
+        )
     began = time.perf_counter()
-    made = recorder.regulated(workspace.experiment.regulator)
-    seconds = recorder.seconds + time.perf_counter() - began
-    trace = Trace(made.flat, recorder.plain, plan.steps, plan.lr, plan.momentum, regulated=True)
+    made = steps.regulated(workspace.experiment.regulator)
+    seconds = steps.seconds + time.perf_counter() - began
+    trace = Trace(made.flat, steps.plain, plan.steps, plan.lr, plan.momentum, regulated=True)
     metrics = {
         "update_norm": float(made.flat.norm()),
         **made.regulation.metrics,
-        "steps_memory": STORES[recorder.store].room(workspace.spec.size, plan.steps).memory,
+        "steps_memory": STORES[steps.store].room(workspace.spec.size, plan.steps).memory,
         "regulation_seconds": seconds,
     }
     return trace, made.regulation.kept, metrics
@@ -235,22 +259,36 @@ def hook_corrections(
 # Which samples each local step sees
 
 
-def epoch_batches(problem: Problem, client: int, round_index: int) -> Iterator[Tensor]:
-    """The sample indices of every local step; the stream depends on seed, round and client alone."""
-    federation = problem.experiment.federation
-    own = problem.partition.clients[client]
-    rng = stream(problem.experiment.run.seed, "batches", round_index, client)
-    sizes = batch_sizes(samples_of(problem, client), federation.batch_size, federation.last_batch)
-    for _ in range(federation.local_epochs):
-        order = torch.from_numpy(rng.permutation(own))
-        yield from torch.split(order[: sum(sizes)], sizes)
+def epoch_batches(
+    problem: Problem, client: int, round_index: int, purpose: str = "batches", epochs: int | None = None
+) -> Iterator[Tensor]:
+    """The sample indices of every local step."""
+    for order, sizes in epoch_orders(problem, client, round_index, purpose, epochs):
+        yield from torch.split(order, sizes)
+
+
+def epoch_orders(
+    problem: Problem, client: int, round_index: int, purpose: str = "batches", epochs: int | None = None
+) -> Iterator[Epoch]:
+    """The sample indices of every epoch, and the sizes of its batches.
+
+    The stream depends on seed, purpose, round and client alone.
+    """
+    own, sizes = problem.partition.clients[client], batch_sizes_of(problem, client)
+    rng = stream(problem.experiment.run.seed, purpose, round_index, client)
+    for _ in range(epochs or problem.experiment.federation.local_epochs):
+        yield torch.from_numpy(rng.permutation(own))[: sum(sizes)], sizes
 
 
 def local_steps(problem: Problem, client: int) -> int:
     """T, the number of steps that a client takes in a round."""
+    return problem.experiment.federation.local_epochs * len(batch_sizes_of(problem, client))
+
+
+def batch_sizes_of(problem: Problem, client: int) -> list[int]:
+    """The sizes of the batches of a client's epoch."""
     federation = problem.experiment.federation
-    sizes = batch_sizes(samples_of(problem, client), federation.batch_size, federation.last_batch)
-    return federation.local_epochs * len(sizes)
+    return batch_sizes(samples_of(problem, client), federation.batch_size, federation.last_batch)
 
 
 def samples_of(problem: Problem, client: int) -> int:

@@ -59,8 +59,7 @@ class EvaluationJob:
         workspace.load(self.params, self.buffers)
         workspace.model.eval()
         rows = slice(self.start, self.stop)
-        outputs, targets = workspace.batch(workspace.test, rows)
-        given, truth = outputs.float().cpu().numpy(), targets.cpu().numpy()
+        loss, given, truth = scored(workspace, rows)
         by_client = {}
         if problem.test_clients is not None:
             owners = problem.test_clients[rows]
@@ -68,7 +67,7 @@ class EvaluationJob:
                 own = owners == client
                 by_client[client] = problem.metrics[0].part(given[own], truth[own])
         return Score(
-            loss=float(total(evaluation_of(problem.loss), outputs, targets).double()),
+            loss=loss,
             samples=self.cost,
             parts=tuple(metric.part(given, truth) for metric in problem.metrics),
             by_client=by_client,
@@ -79,6 +78,8 @@ class EvaluationJob:
 class Evaluation:
     """Metrics and loss of the global model; per client the first metric, NaN where a client has none.
 
+    ``own`` is what the record says of clients that were scored on their own samples.
+
     A client's is that of the test samples that belong to it; where none do, and the metric is accuracy, that of test
     samples mixed like the client's classes.
     """
@@ -86,6 +87,14 @@ class Evaluation:
     metrics: Mapping[str, float]
     loss: float
     by_client: NDArray[np.float64]
+    own: Mapping[str, Any] | None = None
+
+
+def scored(workspace: Workspace, rows: Tensor | slice) -> tuple[float, NDArray[Any], NDArray[Any]]:
+    """The sum of the loss over some test samples, the model's outputs for them and their targets."""
+    outputs, targets = workspace.batch(workspace.test, rows)
+    loss = float(total(evaluation_of(workspace.problem.loss), outputs, targets).double())
+    return loss, outputs.float().cpu().numpy(), targets.cpu().numpy()
 
 
 def evaluate(problem: Problem, engine: Engine, params: Tensor, buffers: Mapping[str, Tensor]) -> Evaluation:

@@ -5,23 +5,32 @@ the loss and the metrics are computed on what it gives.
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecgr.config.experiment import Experiment
-from ecgr.config.partition import chosen_share, partition_of
-from ecgr.errors import ConfigError, DataError, refused
+from ecgr.config.experiment import OWN, Experiment
+from ecgr.config.partition import divided, draws_split, held_by_each
+from ecgr.config.user_code import UserModel
+from ecgr.errors import ConfigError, DataError, EcgrError, refused
 from ecgr.simulation.client import batch_sizes
+from ecgr.simulation.features import Whole, on_features
+from ecgr.simulation.frozen import Frozen, freeze
+from ecgr.simulation.heads import check_head
+from ecgr.simulation.private import notes_on, refuse_buffers
+from ecgr.simulation.server_steps import check_server_steps
 from ecgr.simulation.workspace import Feed, Held, Problem, seeded
 from ecgr.streams import stream, torch_seed
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of, softmax_note
 from ecgr.tasks.metrics import Array, Metric, are_class_scores, as_metric
-from ecgr.tasks.partition import Partition
+from ecgr.tasks.models import MODELS
+from ecgr.tasks.partition import Groups, Partition
 from ecgr.tasks.samples import Samples
 
 BUFFER_DTYPES = (torch.float16, torch.float32, torch.float64)
@@ -29,18 +38,36 @@ PARAMETER_DTYPES = (*BUFFER_DTYPES, torch.bfloat16)
 
 
 def prepare(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Problem:
-    """Take the experiment's share of ``dataset``, partition it, and refuse what cannot be trained."""
-    dataset = chosen_share(experiment, dataset)
-    return _problem(experiment, dataset, partition_of(experiment, dataset), device)
+    """Take the experiment's share of ``dataset``, partition it, and refuse what cannot be trained.
+
+    A client by itself is scored on its own test samples, where the task knows whose they are.
+    """
+    start = starting_point(experiment, dataset, device)
+    dataset, partition, owners = divided(experiment, start.dataset)
+    of_groups = isinstance(experiment.partitioner, Groups) and owners is not None
+    if experiment.partition.alone is not None and experiment.data.score != OWN and of_groups:
+        rows = np.flatnonzero(owners == 0)
+        own = replace(start, dataset=replace(dataset, test=dataset.test.take(rows)))
+        with suppress(EcgrError):  # a metric may have no value there; whatever else is wrong is said below
+            return _problem(experiment, own, partition, np.zeros(len(rows), dtype=np.int64), device)
+    return _problem(experiment, replace(start, dataset=dataset), partition, owners, device)
 
 
 def prepare_site(experiment: Experiment, dataset: Dataset, client: int, device: str = "cpu") -> Problem:
     """As `prepare`, for one client's site: all of ``dataset`` belongs to it."""
     if experiment.data.fraction != 1 or experiment.data.test_fraction not in (None, 1):
         raise ConfigError("data.fraction: a site trains on all that it holds; leave data.fraction at 1")
+    if experiment.data.redraw and not draws_split(experiment.source):
+        raise ConfigError("data.redraw: a site's test samples are its own; leave data.redraw out")
     nothing = np.empty(0, dtype=np.int64)
-    own = Partition((*(nothing for _ in range(client)), np.arange(len(dataset.train))))
-    return _problem(experiment, dataset, own, device, whole=False)
+    start = starting_point(experiment, dataset, device)
+    dataset, owners = start.dataset, None
+    own = Partition((np.arange(len(dataset.train)),))
+    if experiment.data.score == OWN:
+        dataset, own, _ = held_by_each(experiment, dataset, own, None, first=client)
+        owners = np.full(len(dataset.test), client)
+    whose = Partition((*(nothing for _ in range(client)), *own))
+    return _problem(experiment, replace(start, dataset=dataset), whose, owners, device, whole=False)
 
 
 def prepare_server(
@@ -50,15 +77,16 @@ def prepare_server(
     metrics: Sequence[str],
     sizes: Sequence[int],
     test: Samples | None = None,
+    server: Samples | None = None,
 ) -> Problem:
-    """A server's problem: no training samples, only what the clients say of theirs; perhaps test samples."""
+    """A server's problem: no training samples, only what the clients say of theirs; perhaps samples of its own."""
     nothing = Samples(np.empty((0, 1), dtype=np.float32), np.empty(0, dtype=np.int64))
-    held = Held.of(nothing)
+    held, model = Held.of(nothing), build_model(experiment, shape)
     # Only how many there are is asked of these indices: they take no memory, however many a site claims.
     counted = tuple(np.broadcast_to(np.int64(0), size) for size in sizes)
-    return Problem(
+    problem = Problem(
         experiment=experiment.without_data(),
-        model=build_model(experiment, shape),
+        model=model,
         loss=experiment.loss or as_loss(loss),
         metrics=tuple(as_metric(metric) for metric in metrics),
         train=held,
@@ -67,20 +95,59 @@ def prepare_server(
         mean=(),
         std=(),
         partition=Partition(counted),
+        frozen=None if experiment.model.trainable is None else Frozen.of(model),
+        server=None if server is None else Held.of(server),
     )
+    check_head(problem)
+    check_server_steps(problem)
+    return problem
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Start:
+    """What is trained, and on what: a model and a data set, or the head of one and the features of its samples."""
+
+    model: nn.Module
+    dataset: Dataset
+    frozen: Frozen | None = None
+    notes: tuple[str, ...] = ()
+
+
+def starting_point(experiment: Experiment, dataset: Dataset, device: str = "cpu") -> Start:
+    """The experiment's model and data; where the body is frozen, the head and the features, each computed once."""
+    chosen, model = experiment.model, build_model(experiment, dataset.shape)
+    if chosen.trainable is None:
+        return Start(model, dataset)
+    _trial_outputs(model, dataset, Held.of(dataset.test))
+    frozen, make = Frozen.of(model), chosen.make if isinstance(chosen, UserModel) else MODELS[chosen.name]
+    if not frozen.modules:
+        return Start(model, dataset, frozen)
+    try:
+        return Start(*on_features(model, frozen, dataset, make, checked_device(device)), frozen)
+    except Whole as why:
+        return Start(model, dataset, frozen, (f"the whole model runs at every step, features are not kept: {why}",))
 
 
 def _problem(
-    experiment: Experiment, dataset: Dataset, partition: Partition, device: str, *, whole: bool = True
+    experiment: Experiment,
+    start: Start,
+    partition: Partition,
+    owners: NDArray[np.int64] | None,
+    device: str,
+    *,
+    whole: bool = True,
 ) -> Problem:
     """``whole``: whether these are all test samples, on which every metric must have a value."""
-    model = build_model(experiment, dataset.shape)
+    model, dataset = start.model, start.dataset
     loss = experiment.loss or as_loss(dataset.loss)
     metrics = tuple(as_metric(metric) for metric in experiment.data.metrics or dataset.metrics)
     train, test = Held.of(dataset.train), Held.of(dataset.test)
     outputs = _trial_outputs(model, dataset, test)
     if experiment.run.precision != "float32":
         _trial_outputs(deepcopy(model).to(checked_device(device)), dataset, test, experiment.run.precision)
+    server = None if dataset.server is None else Held.of(dataset.server)
+    if server is not None:
+        _trial_outputs(model, dataset, server, what="the server's samples")
     _check_loss(loss, dataset, outputs)
     if whole:
         _check_metrics(metrics, dataset.test.targets, outputs)
@@ -95,11 +162,21 @@ def _problem(
         mean=dataset.mean,
         std=dataset.std,
         partition=partition,
-        test_clients=_test_clients(dataset, partition),
+        test_clients=owners,
         device=checked_device(device),
-        notes=() if (note := softmax_note(loss, outputs)) is None else (note,),
+        notes=(
+            *start.notes,
+            *filter(None, [softmax_note(loss, outputs)]),
+            *notes_on(experiment, len(partition)),
+        ),
+        frozen=start.frozen,
+        server=server,
     )
+    assert problem.spec.size  # a part that names no layer of this model is refused here
     _check_single_sample_batches(problem)
+    check_head(problem)
+    if whole:  # a site does not have what the server has
+        check_server_steps(problem)
     return problem
 
 
@@ -109,9 +186,12 @@ def build_model(experiment: Experiment, shape: Mapping[str, int]) -> nn.Module:
         model = experiment.model.build(shape)
     if not isinstance(model, nn.Module):
         raise ConfigError(f"model: expected a function that returns a torch.nn.Module, got {type(model).__name__}")
+    if experiment.model.trainable is not None:
+        freeze(model, experiment.model.trainable)
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise ConfigError("model: has no trainable parameter, so there is nothing to train")
     _check_dtypes(model)
+    refuse_buffers(experiment, model)
     with refused("model: cannot be copied", "; leave locks, open files and the like out of the module"):
         deepcopy(model)
     return model
@@ -144,11 +224,13 @@ def _mixed(model: nn.Module) -> str:
     return f"its parameters have several dtypes ({which}), give one, as by model.float(): "
 
 
-def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held, precision: str = "float32") -> Tensor:
+def _trial_outputs(
+    model: nn.Module, dataset: Dataset, test: Held, precision: str = "float32", what: str = "the test samples"
+) -> Tensor:
     """What the model gives for the first two test samples."""
     feed, rows = Feed(deepcopy(model).eval(), dataset.mean, dataset.std, precision), slice(0, 2)
     name, how = type(model).__name__, "" if precision == "float32" else f" in run.precision = {precision!r}"
-    failure = refused(f"model: {_mixed(model)}{name} cannot take the test samples{how}")
+    failure = refused(f"model: {_mixed(model)}{name} cannot take {what}{how}")
     with failure, torch.no_grad(), torch.random.fork_rng(devices=[]):
         outputs = feed.outputs(test.open().inputs, rows)
     if outputs.ndim == 0 or len(outputs) != len(test.targets[rows]):
@@ -158,7 +240,9 @@ def _trial_outputs(model: nn.Module, dataset: Dataset, test: Held, precision: st
 
 
 def _check_loss(loss: Loss, dataset: Dataset, outputs: Tensor) -> None:
-    for where, samples in (("train", dataset.train), ("test", dataset.test)):
+    for where, samples in (("train", dataset.train), ("test", dataset.test), ("server", dataset.server)):
+        if samples is None:
+            continue
         check_targets(loss, where, samples.targets, tuple(outputs.shape[1:]))
     targets = torch.from_numpy(dataset.test.targets[:2].copy())
     shapes = f"outputs {tuple(outputs.shape)} with targets {tuple(targets.shape)} of {targets.dtype}"
@@ -194,20 +278,6 @@ def _classes(dataset: Dataset, outputs: Tensor) -> int | None:
     return 2 if binary else None
 
 
-def _test_clients(dataset: Dataset, partition: Partition) -> NDArray[np.int64] | None:
-    """The client whose training samples come from the same group as a test sample, where groups are whole."""
-    groups, of_test = dataset.train.groups, dataset.test.groups
-    if groups is None or of_test is None:
-        return None
-    owner: dict[str, int] = {}
-    for client, indices in enumerate(partition):
-        for name in np.unique(groups[indices]).tolist():
-            if owner.setdefault(name, client) != client:
-                return None
-    clients = np.array([owner.get(name, -1) for name in of_test.tolist()], dtype=np.int64)
-    return clients if (clients >= 0).any() else None
-
-
 def checked_device(device: str) -> str:
     """``device``, if torch can use it here."""
     with refused(f"device: {device!r} cannot be used here", "; `cpu` always can"):
@@ -217,12 +287,14 @@ def checked_device(device: str) -> str:
 
 def _check_single_sample_batches(problem: Problem) -> None:
     """A last batch of one sample breaks BatchNorm where one value per channel is left; find out before training."""
-    federation = problem.experiment.federation
-    for client, size in enumerate(problem.partition.sizes()):
+    federation, trains = problem.experiment.federation, getattr(problem.experiment.algorithm, "trains", True)
+    for client, size in enumerate(problem.partition.sizes() if trains else ()):
         if 1 in batch_sizes(size, federation.batch_size, federation.last_batch):
             what = f"federation.batch_size: client {client} ({size} samples) would end on a batch of one"
             advice = 'set federation.last_batch = "merge" or "drop"' if size > 1 else "raise partition.min_batches"
-            feed = Feed(deepcopy(problem.model).train(), problem.mean, problem.std)
+            model = deepcopy(problem.model)
+            problem.set_training(model)
+            feed = Feed(model, problem.mean, problem.std)
             with refused(f"{what}, which this model cannot take", f"; {advice}"), torch.random.fork_rng(devices=[]):
                 feed.outputs(problem.test.open().inputs, slice(0, 1))
             return

@@ -18,14 +18,19 @@ from torch import Tensor
 
 from ecgr.algorithms import Population, Upload
 from ecgr.component import State
-from ecgr.core.vectors import merge_buffers, read_buffers
+from ecgr.config.experiment import OWN
+from ecgr.core.vectors import merge_buffers
 from ecgr.errors import DataError, Diverged, QuorumLost
 from ecgr.simulation.client import ClientJob, nonfinite, user_code
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluate import Evaluation, evaluate
+from ecgr.simulation.heads import Sums, collect_sums, head_round, solved, with_head
 from ecgr.simulation.kept import Kept
+from ecgr.simulation.own import OwnJob, evaluate_own
+from ecgr.simulation.private import dp_of, draw, first_clip, moved_clip, noised, public_row
 from ecgr.simulation.served import averaged, mean_of
+from ecgr.simulation.server_steps import server_steps
 from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream
 
@@ -59,6 +64,7 @@ class Snapshot:
         server: the algorithm's server state.
         clients: the states of the clients that have taken part; in a run directory they lie on disk.
         average: running means of the served models, where ``run.served`` asks for them.
+        head: weight and bias of the last layer, once a closed-form head has been solved.
     """
 
     rounds: int
@@ -67,6 +73,7 @@ class Snapshot:
     server: State
     clients: ClientStates
     average: State = field(default_factory=dict)
+    head: State = field(default_factory=dict)
 
 
 class Line(TypedDict, total=False):
@@ -76,7 +83,7 @@ class Line(TypedDict, total=False):
     accuracy: float
     metrics: dict[str, float]
     loss: float
-    train_loss: float
+    train_loss: float | None
     worst_client: float | None
     lr: float
     seconds: float
@@ -86,6 +93,10 @@ class Line(TypedDict, total=False):
     step_norm: float
     clients: list[dict[str, Any]]
     rejected: list[dict[str, Any]]
+    without_head: dict[str, Any]
+    privacy: dict[str, float | None]
+    scored_on: str
+    own: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -115,8 +126,8 @@ class Replies:
 def start(problem: Problem) -> Snapshot:
     """The state before the first round."""
     params = problem.spec.read(problem.model)
-    buffers, server = read_buffers(problem.model), problem.experiment.algorithm.init_server(params)
-    return Snapshot(0, params, buffers, server, StatesInMemory())
+    buffers, server = problem.shared_buffers(problem.model), problem.experiment.algorithm.init_server(params)
+    return Snapshot(0, params, buffers, {**server, **first_clip(problem.experiment)}, StatesInMemory())
 
 
 def simulate(problem: Problem, engine: Engine, snapshot: Snapshot) -> Generator[Outcome, None, None]:
@@ -132,26 +143,45 @@ def play_round(problem: Problem, engine: Engine, snapshot: Snapshot) -> Outcome:
     began = time.perf_counter()
     jobs = round_jobs(problem, snapshot)
     replies = _replies(jobs, engine.map(jobs))
-    return finish_round(problem, snapshot, jobs, replies, partial(score, problem, engine), began)
+
+    def collect(after: Snapshot) -> Sums:
+        return collect_sums(problem, engine, *served(problem, after))
+
+    return finish_round(problem, snapshot, jobs, replies, partial(score, problem, engine), began, collect)
 
 
-def round_jobs(problem: Problem, snapshot: Snapshot) -> list[ClientJob]:
-    """The work of the round after ``snapshot``, in client order."""
+def round_jobs(problem: Problem, snapshot: Snapshot, clients: Sequence[int] | None = None) -> list[ClientJob]:
+    """The work of the round after ``snapshot``, in client order; of some ``clients``, or of those who take part.
+
+    There is none where no client takes a step.
+    """
     algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
+    if clients is None and not trains(problem):
+        return []
     lr, server = learning_rate(problem, snapshot.rounds), algorithm.broadcast(snapshot.server)
+    server = {**server, **moved_clip(snapshot.server)}
     jobs = []
-    for client in participants(problem, snapshot.rounds):
-        state = snapshot.clients.get(client) or algorithm.init_client(snapshot.params)
+    for client in participants(problem, snapshot.rounds) if clients is None else clients:
+        state = snapshot.clients.get(client) or problem.first_state(snapshot.params)
         jobs.append(
             ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state)
         )
     return jobs
 
 
+def trains(problem: Problem) -> bool:
+    """Whether clients take steps at all."""
+    return bool(getattr(problem.experiment.algorithm, "trains", True))
+
+
 def participants(problem: Problem, round_index: int) -> list[int]:
     """Who takes part in a round: a random share of the clients that have data, sorted."""
     able = [client for client, size in enumerate(problem.partition.sizes()) if size]
+    if dp_of(problem.experiment) is not None:
+        return draw(problem, able, round_index)
     count = max(1, round(problem.experiment.federation.participation * len(able)))
+    if count == len(able):
+        return able
     rng = stream(problem.experiment.run.seed, "participants", round_index)
     return sorted(rng.choice(able, size=count, replace=False).tolist())
 
@@ -186,16 +216,25 @@ def finish_round(
     replies: Replies,
     score: Callable[[Snapshot], Evaluation],
     began: float,
+    collect: Callable[[Snapshot], Sums] | None = None,
 ) -> Outcome:
-    """Aggregate what came back, evaluate by ``score``, and make the round's row; ``began`` is when the round did."""
-    used = replies.used
-    after = aggregate(problem, snapshot, replies)
-    evaluation = score(after)
+    """Aggregate what came back, evaluate by ``score``, and make the round's row; ``began`` is when the round did.
+
+    Where a head is due, ``collect`` gets the sums that it is solved from.
+    """
+    used, weights = replies.used, [r.examples for r in replies.used]
+    after = aggregate(problem, snapshot, replies) if trains(problem) else replace(snapshot, rounds=snapshot.rounds + 1)
+    evaluation, sums, before = score(after), None, None
+    if after.rounds == head_round(problem) and collect is not None:
+        sums, before = collect(after), evaluation
+        with one_thread():
+            after = replace(after, head=solved(problem, sums.total))
+        evaluation = score(after)
     row: Line = {
         "round": after.rounds,
         "metrics": dict(evaluation.metrics),
         "loss": evaluation.loss,
-        "train_loss": float(np.average([r.train_loss for r in used], weights=[r.examples for r in used])),
+        "train_loss": float(np.average([r.train_loss for r in used], weights=weights)) if used else None,
         "worst_client": worst_client(problem, evaluation),
         "lr": learning_rate(problem, snapshot.rounds),
         "seconds": round(time.perf_counter() - began, 4),
@@ -208,13 +247,22 @@ def finish_round(
     }
     if "accuracy" in evaluation.metrics:
         row["accuracy"] = evaluation.metrics["accuracy"]
+    if evaluation.own is not None:
+        row |= {"scored_on": OWN, "own": evaluation.own}
+    if sums is not None and before is not None:
+        row["without_head"] = {"metrics": dict(before.metrics), "loss": before.loss}
+        row["bytes_up"] += sums.sent * _bytes(sums.total)
+        row["bytes_down"] += sums.asked * (_bytes({"params": after.params}) + _bytes(after.buffers))
+        row["rejected"] += [{"client": client, "reason": f"head: {reason}"} for client, reason in sums.rejected]
+    if (dp := dp_of(problem.experiment)) is not None:
+        return Outcome(after, {**row, **public_row(problem, dp, after.rounds, snapshot.server)}, ())
     return Outcome(after, row, tuple(Kept(after.rounds, r.client, r.steps, r.kept) for r in used if r.kept))
 
 
 def aggregate(problem: Problem, snapshot: Snapshot, replies: Replies) -> Snapshot:
     """The state after the round: the algorithm's step, buffers averaged by examples, new client states."""
-    used = replies.used
-    if not used:
+    used, dp = replies.used, dp_of(problem.experiment)
+    if not used and (dp is None or replies.rejected):
         client, reason = replies.rejected[0]
         diverged = all("nonfinite" in why for _, why in replies.rejected)
         advice = "; a smaller optimizer.lr often helps" if diverged else ""
@@ -226,8 +274,13 @@ def aggregate(problem: Problem, snapshot: Snapshot, replies: Replies) -> Snapsho
     population = Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
     with user_code(f"round {snapshot.rounds + 1}, server"), one_thread():
         algorithm = problem.experiment.algorithm
+        clip: State = {}
+        if dp is not None:
+            used, clip = noised(problem, dp, snapshot.rounds, snapshot.params, snapshot.server, used)
         params, server = algorithm.aggregate(snapshot.params, snapshot.server, used, population, lr)
+        server = {**server, **clip}
         buffers = merge_buffers([r.buffers for r in used], [r.examples for r in used])
+        params = server_steps(problem, params, buffers, snapshot.rounds)
     if not all(torch.isfinite(tensor).all() for tensor in (params, *server.values())):
         raise Diverged(
             f"round {snapshot.rounds + 1}: the aggregate of finite updates is not finite; lower the learning rates"
@@ -242,7 +295,10 @@ def aggregate(problem: Problem, snapshot: Snapshot, replies: Replies) -> Snapsho
 
 def score(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
     """Evaluate the model that is handed out; a metric without a value is refused."""
-    evaluation = evaluate(problem, engine, *served(problem, snapshot))
+    if problem.experiment.data.score == OWN:
+        evaluation = evaluate_own(problem, engine, own_jobs(problem, snapshot))
+    else:
+        evaluation = evaluate(problem, engine, *served(problem, snapshot))
     for name, value in evaluation.metrics.items():
         if not np.isfinite(value):
             line = f"round {snapshot.rounds}: the metric {name} is {value} on the test samples"
@@ -254,12 +310,23 @@ def score(problem: Problem, engine: Engine, snapshot: Snapshot) -> Evaluation:
     return evaluation
 
 
+def own_jobs(problem: Problem, snapshot: Snapshot) -> list[OwnJob]:
+    """The jobs that score the clients' models, in client order."""
+    (params, buffers), last = served(problem, snapshot), snapshot.rounds - 1
+    lr = learning_rate(problem, last)
+    return [
+        OwnJob(client, last, lr, len(rows), params, buffers, snapshot.clients.get(client, {}) if problem.local else {})
+        for client, rows in problem.own_rows.items()
+    ]
+
+
 def served(problem: Problem, snapshot: Snapshot) -> tuple[Tensor, Mapping[str, Tensor]]:
     """The parameters and buffers that are evaluated and handed out; clients start from ``snapshot.params``."""
+    params, buffers = latest(problem, snapshot), snapshot.buffers
     if snapshot.average:
-        mean = mean_of(snapshot.average)
-        return mean.pop(PARAMS), mean
-    return latest(problem, snapshot), snapshot.buffers
+        buffers = mean_of(snapshot.average)
+        params = buffers.pop(PARAMS)
+    return (with_head(problem, params, snapshot.head) if snapshot.head else params), buffers
 
 
 def latest(problem: Problem, snapshot: Snapshot) -> Tensor:
@@ -268,8 +335,10 @@ def latest(problem: Problem, snapshot: Snapshot) -> Tensor:
 
 
 def final_state(problem: Problem, snapshot: Snapshot) -> dict[str, Tensor]:
-    """The state dict of the model that is handed out."""
+    """The state dict of the model that is handed out, without what never leaves the clients."""
     params, buffers = served(problem, snapshot)
+    if problem.frozen is not None:
+        return problem.frozen.state(problem.spec, params, buffers)
     return {**problem.spec.named(params), **buffers}
 
 

@@ -7,7 +7,7 @@ opens a `Workspace` from it.
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -17,16 +17,20 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecgr.config.experiment import Experiment
-from ecgr.core.vectors import ParamSpec, write_buffers
+from ecgr.component import State
+from ecgr.config.experiment import OWN, Experiment
+from ecgr.core.vectors import ParamSpec, read_buffers, write_buffers
+from ecgr.simulation.frozen import Frozen
 from ecgr.simulation.pickling import pack, pack_for_workers, unpack
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
 from ecgr.tasks.partition import Partition
-from ecgr.tasks.samples import Samples, map_arrays, named_arrays
+from ecgr.tasks.samples import Items, Moment, Samples, map_arrays, named_arrays
 
 WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64}
 """Dtypes that torch cannot compute with, and those that take their place."""
+LOCAL = "local/"
+"""How the tensors that never leave a client are told apart from its algorithm's, in one state."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +75,9 @@ class Held:
                 tensor.share_memory_()  # type: ignore[no-untyped-call]
 
 
-def _handle(array: NDArray[Any]) -> Tensor | MappedFile:
+def _handle(array: NDArray[Any] | Items) -> Tensor | MappedFile | Items:
+    if isinstance(array, Items):
+        return array
     if (
         isinstance(array, np.memmap)
         and array.filename is not None
@@ -143,9 +149,9 @@ class Feed:
                 self._format = torch.channels_last
                 model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
-    def outputs(self, inputs: Any, rows: Tensor | slice) -> Tensor:
+    def outputs(self, inputs: Any, rows: Tensor | slice, moment: Moment = None) -> Tensor:
         """The model's outputs for some rows of ``inputs``: one array, a tuple or a dict of them."""
-        given = self.given(inputs, rows)
+        given = self.given(inputs, rows, moment)
         if isinstance(given, dict):
             found = self._forward(**given)
         else:
@@ -154,8 +160,11 @@ class Feed:
             raise TypeError(f"it gives a {type(found).__name__}, not a tensor")
         return found
 
-    def given(self, inputs: Any, rows: Tensor | slice) -> Any:
-        """What the model is fed with for some rows."""
+    def given(self, inputs: Any, rows: Tensor | slice, moment: Moment = None) -> Any:
+        """What the model is fed with for some rows; ``moment`` is when items are read that are read anew."""
+        if isinstance(inputs, Items):
+            read = inputs.read(inputs.numbers[rows if isinstance(rows, slice) else rows.numpy()], moment)
+            return map_arrays(lambda array: self._prepared(torch.from_numpy(_native(array))), read)
         return map_arrays(lambda array: self._prepared(taken(array, rows)), inputs)
 
     def _prepared(self, batch: Tensor) -> Tensor:
@@ -196,6 +205,10 @@ class Problem:
         classes: how many, where targets are classes; otherwise None.
         test_clients: the client that each test sample belongs to, -1 for none; None where that is not known.
         notes: what a person should know about the model and its loss.
+        spent: the file in which a federation counts its rounds under differential privacy.
+        frozen: what of the model is not trained, where ``model.trainable`` says so; ``model`` may then be the head, and
+            the samples' inputs its features.
+        server: labelled samples that the server has; no worker needs them.
     """
 
     experiment: Experiment
@@ -211,11 +224,42 @@ class Problem:
     test_clients: NDArray[np.int64] | None = None
     device: str = "cpu"
     notes: tuple[str, ...] = ()
+    spent: Path | None = None
+    frozen: Frozen | None = None
+    server: Held | None = None
+
+    def set_training(self, model: nn.Module) -> None:
+        """Put a model in training mode, all but what is frozen."""
+        model.train() if self.frozen is None else self.frozen.train(model)
 
     @cached_property
     def spec(self) -> ParamSpec:
-        """Where each trainable tensor lies in the flat vector."""
-        return ParamSpec.of(self.model)
+        """Where each trainable tensor that is sent lies in the flat vector."""
+        return ParamSpec.of(self.model, without=self.local)
+
+    @cached_property
+    def local(self) -> dict[str, Tensor]:
+        """The parameters and buffers that never leave a client, as those begin who have not trained yet."""
+        part = self.experiment.parts.get("local")
+        names = part.names(self.model) if part is not None else ()
+        tensors = named_tensors(self.model) if names else {}
+        return {name: tensors[name].detach().clone() for name in names}
+
+    @cached_property
+    def own_rows(self) -> dict[int, Tensor]:
+        """The test samples of each client that has any, where clients are scored on their own."""
+        owners = self.test_clients if self.experiment.data.score == OWN else None
+        known = [] if owners is None else np.unique(owners[owners >= 0]).tolist()
+        return {client: torch.from_numpy(np.flatnonzero(owners == client)) for client in known}
+
+    def first_state(self, params: Tensor) -> State:
+        """What a client remembers before it first takes part; ``params`` is the global model then."""
+        return {**self.experiment.algorithm.init_client(params), **_prefixed(self.local)}
+
+    def shared_buffers(self, model: nn.Module) -> dict[str, Tensor]:
+        """Copies of the buffers that are sent: those that training may change, and that no client keeps for itself."""
+        found = read_buffers(model) if self.frozen is None else self.frozen.moving(read_buffers(model))
+        return {name: buffer for name, buffer in found.items() if name not in self.local}
 
     @cached_property
     def class_counts(self) -> NDArray[np.int64]:
@@ -241,7 +285,8 @@ class Portable:
         A ``remote`` machine has neither this one's memory nor its files: mapped arrays are sent, too.
         """
         parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
-        train, test = parts.pop("train"), parts.pop("test")
+        train, test, parts["server"] = parts.pop("train"), parts.pop("test"), None
+        parts["frozen"] = problem.frozen and replace(problem.frozen, whole=None)
         if remote:
             train, test = train.open(), test.open()
         else:
@@ -267,15 +312,29 @@ class Workspace:
         self.spec = problem.spec
         self._feed = self._feed_of(self.model)
         self._training_feed = self._feed_of(self.model, self.experiment.run.precision)
+        self.moment: Moment = None
+        """Seed, round, client and step of what is trained."""
 
-    def load(self, params: Tensor, buffers: Mapping[str, Tensor]) -> None:
+    def load(self, params: Tensor, buffers: Mapping[str, Tensor], state: State | None = None) -> None:
+        """Make the model that of a client: what is global, and of its ``state`` what never leaves it."""
         self.spec.write(params, self.model)
         write_buffers(buffers, self.model)
+        if local := self.problem.local:
+            tensors = named_tensors(self.model)
+            with torch.no_grad():
+                for name, initial in local.items():
+                    tensors[name].copy_((state or {}).get(LOCAL + name, initial))
+
+    def local_state(self) -> State:
+        """What of the model never leaves its client, as a part of the client's state."""
+        tensors = named_tensors(self.model) if self.problem.local else {}
+        return _prefixed({name: tensors[name].detach().cpu().clone() for name in self.problem.local})
 
     def batch(self, samples: Held, rows: Tensor | slice, *, training: bool = False) -> tuple[Tensor, Tensor]:
         """The model's outputs for some rows, and their targets; for ``training`` in ``run.precision``."""
         feed = self._training_feed if training else self._feed
-        return feed.outputs(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
+        moment = self.moment if training else None
+        return feed.outputs(samples.inputs, rows, moment), taken(samples.targets, rows).to(self.device)
 
     def given(self, samples: Held, rows: Tensor | slice) -> tuple[Any, Tensor]:
         """What the model is fed with for some rows, and their targets."""
@@ -290,12 +349,26 @@ class Workspace:
 
         def outputs(samples: Held, rows: Tensor) -> Tensor:
             with torch.no_grad():
-                return feed.outputs(samples.inputs, rows)
+                return feed.outputs(samples.inputs, rows, self.moment)
 
         return outputs
 
     def _feed_of(self, model: nn.Module, precision: str = "float32") -> Feed:
         return Feed(model, self.problem.mean, self.problem.std, precision)
+
+
+def without_local(state: State) -> State:
+    """Of a client's state what its algorithm remembers."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith(LOCAL)}
+
+
+def named_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """A model's parameters and buffers, live."""
+    return {**dict(model.named_parameters()), **dict(model.named_buffers())}
+
+
+def _prefixed(tensors: State) -> dict[str, Tensor]:
+    return {LOCAL + name: tensor for name, tensor in tensors.items()}
 
 
 @contextmanager

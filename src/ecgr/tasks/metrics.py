@@ -109,6 +109,8 @@ class _Share:
     """What most metrics have in common: from 0 to 1, larger is better."""
 
     __slots__ = ()
+    varied: ClassVar[bool] = False
+    """Whether it has no value where all targets are the same."""
     unit: ClassVar[str] = ""
     bounds: ClassVar[tuple[float, float]] = (0.0, 1.0)
     larger_is_better: ClassVar[bool] = True
@@ -175,6 +177,7 @@ class AUC(_Share):
     """Area under the ROC curve; of several classes (each against the rest) or labels the mean of those that occur."""
 
     name: ClassVar[str] = "auc"
+    varied: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
         """Scores (N, L) and yes or no (N, L) of each sample."""
@@ -197,6 +200,7 @@ class R2(_Share):
     """The share of the targets' variance that is explained; the mean over several outputs."""
 
     name: ClassVar[str] = "r2"
+    varied: ClassVar[bool] = True
     bounds: ClassVar[tuple[float, float]] = (-np.inf, 1.0)
 
     def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
@@ -300,6 +304,7 @@ class CallableMetric:
     unit: str = ""
     larger_is_better: bool = True
     scores: bool = False
+    varied: ClassVar[bool] = True
 
     def part(self, outputs: Array, targets: Array) -> tuple[Array, Array]:
         """Targets and predictions or scores of each sample."""

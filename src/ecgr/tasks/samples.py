@@ -4,18 +4,15 @@ Inputs are one array, or a dict or tuple of arrays (tokens and a mask), any dtyp
 as arrays without copying; memory-mapped arrays stay on disk. Whatever cannot be trained on is refused once, here.
 """
 
-import atexit
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, TypeAlias
 
+import cloudpickle
 import numpy as np
 from numpy.typing import NDArray
 
-from ecgr.errors import DataError
+from ecgr.errors import ConfigError, DataError
 
 Array: TypeAlias = NDArray[Any]
 Inputs: TypeAlias = Array | tuple[Array, ...] | dict[str, Array]
@@ -23,6 +20,50 @@ Inputs: TypeAlias = Array | tuple[Array, ...] | dict[str, Array]
 
 NUMBERS = "biuf"
 """The kinds of numpy dtypes that can be trained on: bool, whole numbers, floats."""
+
+
+Moment: TypeAlias = tuple[int, ...] | None
+"""When a training sample is read: seed, round, client and step; None where it is scored on."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """Inputs that are read whenever they are needed, by the numbers of their items; looks like an array of those.
+
+    Attributes:
+        read: gives the inputs of some items at a moment: a ``Reader`` of `ecgr.tasks.data.items`.
+        sha256: of all items, as they were once.
+    """
+
+    read: Any
+    numbers: Array
+    sha256: str
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.numbers.dtype
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.numbers.shape
+
+    @property
+    def ndim(self) -> int:
+        return self.numbers.ndim
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def __getitem__(self, chosen: Any) -> "Items":
+        return Items(self.read, self.numbers[chosen], self.sha256)
+
+    def __reduce__(self) -> Any:
+        """With the data set and functions of a user, which a worker need not be able to import."""
+        try:
+            return _unpacked, (cloudpickle.dumps((self.read, self.numbers, self.sha256)),)
+        except Exception as error:
+            advice = "give cache=True, which reads it once, or workers=1 with engine serial"
+            raise ConfigError(f"train: cannot be sent to a worker process ({error}); {advice}") from None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -58,12 +99,21 @@ class Samples:
         return Samples(map_arrays(lambda array: array[indices], self.inputs), self.targets[indices], groups)
 
 
+def joined(first: Samples, second: Samples) -> Samples:
+    """The samples of both, one after the other, as far as their inputs are alike."""
+    both = [dict(named_arrays(half.inputs)) for half in (first, second)]
+    arrays = iter([np.concatenate([both[0][name], both[1][name]]) for name in both[0]])
+    groups = None if first.groups is None else np.concatenate([first.groups, second.groups])
+    targets = np.concatenate([first.targets, second.targets])
+    return Samples(map_arrays(lambda _: next(arrays), first.inputs), targets, groups)
+
+
 def as_array(value: Any) -> Array:
     """A tensor, an array or a list as an array; tensors and arrays are not copied."""
     if hasattr(value, "detach"):
         tensor = value.detach().cpu()
         return np.asarray(tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor)
-    return value if isinstance(value, np.ndarray) else np.asarray(value)
+    return value if isinstance(value, np.ndarray | Items) else np.asarray(value)  # type: ignore[return-value]
 
 
 def _as_input(value: Any) -> Array:
@@ -74,6 +124,10 @@ def _as_input(value: Any) -> Array:
             raise DataError(f"inputs: column {name!r} holds no numbers; give the table to Task, which encodes it")
     floats: Array = value.to_numpy(dtype=np.float64, na_value=np.nan)
     return floats
+
+
+def _unpacked(content: bytes) -> Items:
+    return Items(*cloudpickle.loads(content))
 
 
 def is_frame(value: Any) -> bool:
@@ -136,69 +190,3 @@ def _check_finite(where: str, name: str, array: Array, rows: int = 65536) -> Non
             value, (row, *rest) = block[tuple(wrong[0])], wrong[0].tolist()
             place = ", ".join(map(str, (start + row, *rest)))
             raise DataError(f"{where}: {name}[{place}] is {value}; fill in or leave out what is not a number")
-
-
-def is_map_style(value: Any) -> bool:
-    """Whether ``value`` is a collection of (inputs, target) items rather than arrays.
-
-    >>> is_map_style([1, 2]), is_map_style(np.zeros(2)), is_map_style(type("D", (), {"__getitem__": 0, "__len__": 0})())
-    (False, False, True)
-    """
-    arrays = isinstance(value, list | tuple | Mapping | np.ndarray | str | Samples) or hasattr(value, "detach")
-    return (
-        not arrays
-        and not is_frame(value)
-        and not is_series(value)
-        and hasattr(value, "__getitem__")
-        and hasattr(value, "__len__")
-    )
-
-
-def materialise(where: str, dataset: Any, most_bytes: int | None = None) -> Samples:
-    """Every item of ``dataset``; one that cannot be read or differs from the first is named.
-
-    ``most_bytes`` is what may be held in memory, by default half of what is free.
-    """
-    if not len(dataset):
-        raise DataError(f"{where}: there are no samples")
-    inputs, parts = _item(where, dataset, 0)
-    if most_bytes is None:
-        from ecgr.core.stores import free_memory  # loads torch, as the Dataset has done
-
-        most_bytes = free_memory() // 2
-    needed = len(dataset) * sum(array.nbytes for array in parts.values())
-    make = np.empty if needed <= most_bytes else _map
-    rows = {name: make((len(dataset), *array.shape), array.dtype) for name, array in parts.items()}
-    for index in range(len(dataset)):
-        _, parts = _item(where, dataset, index)
-        if parts.keys() != rows.keys():
-            raise DataError(f"{where}: item {index} has {', '.join(parts)}, item 0 {', '.join(rows)}; give the same")
-        for name, array in parts.items():
-            what, first = f"{where}: {name} of item {index}", rows[name]
-            if array.shape != first.shape[1:]:
-                was = f"those of item 0 {first.shape[1:]}; pad them to one shape"
-                raise DataError(f"{what} have shape {array.shape}, {was}")
-            if not np.can_cast(array.dtype, first.dtype, "same_kind"):
-                raise DataError(f"{what} are {array.dtype}, those of item 0 {first.dtype}; give one dtype")
-            first[index] = array
-    targets, filled = rows.pop("targets"), iter(rows.values())
-    return Samples(map_arrays(lambda _: next(filled), inputs), targets)
-
-
-def _item(where: str, dataset: Any, index: int) -> tuple[Any, dict[str, Array]]:
-    """The inputs of an item, and all its arrays by name."""
-    try:
-        item = dataset[index]
-    except Exception as error:
-        raise DataError(f"{where}: item {index} cannot be read ({type(error).__name__}: {error})") from None
-    if not isinstance(item, tuple | list) or len(item) != 2:
-        raise DataError(f"{where}: item {index} is {type(item).__name__}; items are pairs (inputs, target)")
-    inputs = map_arrays(as_array, item[0])
-    return inputs, {**dict(named_arrays(inputs)), "targets": as_array(item[1])}
-
-
-def _map(shape: tuple[int, ...], dtype: Any) -> Array:
-    """An array in a file of its own, which goes when this process ends."""
-    folder = Path(tempfile.mkdtemp(prefix="ecgr-samples-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return np.memmap(folder / "rows", dtype=dtype, mode="w+", shape=shape)

@@ -4,7 +4,7 @@ A built-in data set with a model of the table makes one, and so do a person's ow
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, is_dataclass, replace
 from functools import cached_property
 from hashlib import sha256
@@ -17,14 +17,15 @@ import numpy as np
 
 from ecgr.errors import ConfigError, DataError
 from ecgr.identity import qualified_name
-from ecgr.tables import unknown
+from ecgr.tables import shown, unknown
 from ecgr.tasks.data.dataset import Dataset
 from ecgr.tasks.data.frames import encode_halves, split_frame
+from ecgr.tasks.data.items import BEGINNING, Keys, Reader, Rows, Transform, is_map_style, read_items
 from ecgr.tasks.data.tables import Missing
 from ecgr.tasks.losses import as_loss
 from ecgr.tasks.metrics import CallableMetric, Metric, as_metric
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.samples import Samples, as_array, check_samples, is_map_style, is_series, materialise, named_arrays
+from ecgr.tasks.samples import Items, Samples, as_array, check_samples, is_frame, is_series, named_arrays
 
 __all__ = ["Samples", "Task", "TaskIdentity"]
 
@@ -50,15 +51,28 @@ class Task:
 
     Attributes:
         model: a function that makes a fresh ``nn.Module``, or a module to start from.
-        train: `Samples`, or (inputs, targets), or a map-style ``torch.utils.data.Dataset`` of such pairs. Inputs may be
-            a pandas DataFrame, targets a Series: see `ecgr.tasks.data.frames` for how they are encoded.
+        train: `Samples`, or (inputs, targets), or a map-style ``torch.utils.data.Dataset`` of such pairs, or one of
+            dicts, as of Hugging Face. Inputs may be a pandas DataFrame, targets a Series: see `ecgr.tasks.data.frames`
+            for how they are encoded.
         test: likewise; a third entry of the tuple (``Samples.groups``) names the client that a sample belongs to.
         loss: an entry of ``ecgr.LOSSES`` or its name, or any function ``(outputs, targets) -> scalar``.
         metrics: entries of ``ecgr.METRICS`` or their names, or any scikit-learn function, or functions by a name of
             one's own (``{"cost": cost}``); the first one decides.
-        clients: the client of each training sample; or how many clients to partition the samples over.
+        clients: the client of each training sample; or how many clients to partition the samples over; or, of items
+            that are dicts, the key of an item's client.
         partition: how to partition them, where ``clients`` are no ids: an entry of ``ecgr.PARTITIONERS``.
         name: for the record and its folder.
+        inputs: of items that are dicts: the key of the inputs, or a list of those that the model takes by name.
+        target: of items that are dicts: the key of the target.
+        transform: called with each item's inputs; what it may draw from, `ecgr.tasks.data.items` says.
+        test_transform: what test samples go through, by default ``transform``.
+        cache: whether training samples are read and transformed once, which freezes augmentation, or at every epoch.
+        trainable: which parameters of the model are trained, all by default: ``"head"`` (the last part), a pattern of
+            their names as ``"layer4.*"``, or a function (name, parameter) -> bool. Features of a frozen body are
+            computed once.
+        test_clients: the client of each test sample, as in ``clients``: then each client can be scored on its own.
+        server: labelled samples that the server has, as ``train``: no client's, and never tested with.
+        redraw: whether a comparison draws the split into training and test samples anew with each seed.
 
     >>> task = Task(model=list, train=([[0.0], [1.0]], [0, 1]), test=([[2.0]], [1]), clients=["a", "b"])
     >>> task.primary.name, len(task.train), task.train.groups.tolist()
@@ -73,26 +87,46 @@ class Task:
     clients: Any = None
     partition: Any = None
     name: str = "task"
+    trainable: Any = None
+    test_clients: Any = None
+    server: Any = None
     settings: InitVar[Any] = None
     notes: tuple[str, ...] = field(default=(), repr=False)
+    redraw: bool = field(default=False, repr=False)
+    inputs: InitVar[str | Sequence[str] | None] = None
+    target: InitVar[str | None] = None
+    transform: InitVar[Transform | None] = None
+    test_transform: InitVar[Transform | None] = None
+    cache: InitVar[bool] = True
 
-    def __post_init__(self, settings: Any) -> None:
+    def __post_init__(self, settings: Any, *reading: Any) -> None:
         if settings is not None:
             raise ConfigError("settings: belong to a run, not to a task; give them to ecgr.compare or ecgr.run")
         if isinstance(self.model, str) and self.model not in MODELS:
             raise ConfigError(unknown("model", self.model, MODELS, kind="model"))
         if not callable(self.model) and not isinstance(self.model, str):
             raise ConfigError(f"model: {type(self.model).__name__} cannot be called; give a function that makes one")
+        if not (self.trainable is None or isinstance(self.trainable, str) or callable(self.trainable)):
+            raise ConfigError(f"trainable: expected 'head', a pattern or a function, got {shown(self.trainable)}")
         if not isinstance(self.name, str):
             raise ConfigError(f"name: expected text, got {self.name!r}")
         train, test, notes = encode_halves(self.train, self.test)
-        train, test = _samples("train", train), _samples("test", test)
-        clients = _clients(self.clients, train, self.partition)
+        inputs, target, transform, test_transform, cache = reading
+        keys = _keys(inputs, target, self.clients)
+        clients = None if keys is not None and keys.client is not None else self.clients
+        scored = test_transform or transform
+        train = _samples("train", train, Reader("train", train, keys, transform, scored, not cache))
+        test = _samples("test", test, Reader("test", test, keys, None, scored))
+        clients = _clients(clients, train, self.partition)
         if isinstance(clients, np.ndarray):
             train = replace(train, groups=clients)
+        if self.test_clients is not None:
+            test = replace(test, groups=_test_clients(self.test_clients, test, clients))
         metrics = _by_name(self.metrics)
         made = {"train": train, "test": test, "loss": as_loss(self.loss), "metrics": metrics, "clients": clients}
         made["notes"] = (*self.notes, *notes)
+        if self.server is not None:
+            made["server"] = _samples("server", self.server, Reader("server", self.server, keys, None, scored))
         for name, value in made.items():
             object.__setattr__(self, name, value)
 
@@ -126,7 +160,8 @@ class Task:
         """
         train, held_out, notes = split_frame(frame, target, client, test, features, missing, split_seed)
         train, held_out, more = encode_halves(train, held_out, missing)
-        return cls(model=model, train=train, test=held_out, notes=(*notes, *more), **options)
+        drawn = {"redraw": isinstance(test, int | float), **options}
+        return cls(model=model, train=train, test=held_out, notes=(*notes, *more), **drawn)
 
     @property
     def primary(self) -> Metric:
@@ -137,11 +172,14 @@ class Task:
     def identity(self) -> TaskIdentity:
         """Its name, a hash of all its arrays, and what its loss and its metrics are called."""
         digest = sha256()
-        for samples in (self.train, self.test):
+        for samples in (self.train, self.test, *([] if self.server is None else [self.server])):
             arrays = [*named_arrays(samples.inputs), ("targets", samples.targets)]
             arrays += [] if samples.groups is None else [("groups", samples.groups)]
             for name, array in arrays:
                 digest.update(f"{name} {array.dtype.str} {array.shape}".encode())
+                if isinstance(array, Items):
+                    digest.update(array.sha256.encode())
+                    array = array.numbers  # noqa: PLW2901  # which of them
                 digest.update(np.ascontiguousarray(array).data if array.size else b"")
         metrics = ", ".join(map(_said, self.metrics.values()))
         return TaskIdentity(self.name, digest.hexdigest(), _said(self.loss), metrics)
@@ -166,6 +204,7 @@ class Task:
             classes=tuple(str(i) for i in range(int(classes.max()) + 1)) if whole and classes.min() == 0 else (),
             files={"task": self.identity.sha256},
             notes=self.notes,
+            server=self.server,
         )
 
 
@@ -209,29 +248,63 @@ def _clients(given: Any, train: Samples, partition: Any) -> Any:
     return ids
 
 
-def _samples(where: str, given: Any) -> Samples:
+def _keys(inputs: Any, target: Any, clients: Any) -> Keys | None:
+    """What the parts of items are called, where they are dicts."""
+    if inputs is None and target is None:
+        return None
+    several = [inputs] if isinstance(inputs, str) else list(inputs or [])
+    if not several or not all(isinstance(key, str) for key in (*several, target)):
+        raise ConfigError(f"inputs, target: name the keys of items, both; got inputs={inputs!r}, target={target!r}")
+    own = inputs if isinstance(inputs, str) else tuple(several)
+    return Keys(own, target, clients if isinstance(clients, str) else None)
+
+
+def _test_clients(given: Any, test: Samples, clients: Any) -> Any:
+    if not isinstance(clients, np.ndarray):
+        raise ConfigError("test_clients: name clients by their ids; give clients= the id of each training sample, too")
+    ids = _checked_ids(given, len(test), "test")
+    if test.groups is not None and not np.array_equal(ids, test.groups):
+        raise ConfigError("test_clients: are not the third entry of test, which names them; leave out one of the two")
+    if strangers := sorted({*ids.tolist()} - {*clients.tolist()}):
+        raise DataError(f"test_clients: {strangers[0]!r} has no training sample; leave out its test samples")
+    return ids
+
+
+def _samples(where: str, given: Any, reader: Reader) -> Samples:
     """Samples from whatever a person may give."""
+    moment = BEGINNING if where == "train" else None
     if isinstance(given, tuple | list) and len(given) in {2, 3}:
         samples = Samples(*given)
     elif is_map_style(given):
-        samples = materialise(where, given)
+        samples = read_items(reader, moment)
     elif isinstance(given, Samples):
         samples = given
     else:
-        raise DataError(f"{where}: expected (inputs, targets), Samples or a Dataset, got {type(given).__name__}")
+        advice = ""
+        if is_frame(given):
+            advice = "; of a table, Task.from_frame makes a task"
+        elif isinstance(given, Mapping):
+            advice = f"; give one of its parts: {', '.join(map(str, given))}"
+        raise DataError(
+            f"{where}: expected (inputs, targets), Samples or a Dataset, got {type(given).__name__}{advice}"
+        )
     check_samples(where, samples)
+    if not is_map_style(given) and (reader.transform or reader.scored or reader.fresh):
+        rows = replace(reader, dataset=Rows(samples), keys=None)
+        samples = replace(read_items(rows, moment), groups=samples.groups)
     return samples
 
 
-def _checked_ids(given: Any, samples: int) -> Any:
+def _checked_ids(given: Any, samples: int, half: str = "training") -> Any:
+    key = "clients" if half == "training" else "test_clients"
     if callable(given):
-        raise ConfigError("clients: expected ids or a number, got a function; how to partition goes to partition=")
+        raise ConfigError(f"{key}: expected ids or a number, got a function; how to partition goes to partition=")
     ids = given.to_numpy(dtype=object, na_value=None) if is_series(given) else as_array(given)
     if ids.shape != (samples,):
-        raise DataError(f"clients: ids of shape {ids.shape} for {samples:,} training samples; give one for each")
+        raise DataError(f"{key}: ids of shape {ids.shape} for {samples:,} {half} samples; give one for each")
     for index, each in enumerate(ids.tolist() if ids.dtype.kind in "fO" else ()):
         if each is None or (isinstance(each, float) and isnan(each)):
-            raise DataError(f"clients: the id of sample {index} is {each}; every sample needs a client")
+            raise DataError(f"{key}: the id of sample {index} is {each}; every sample needs a client")
     return ids.astype(np.str_)
 
 

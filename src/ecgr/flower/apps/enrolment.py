@@ -19,6 +19,7 @@ from pydantic import Field
 
 from ecgr._version import __version__
 from ecgr.component import component, rule
+from ecgr.config.experiment import OWN
 from ecgr.errors import ConfigError
 from ecgr.flower.apps.wire import Refusal, read
 from ecgr.simulation.workspace import Problem
@@ -77,7 +78,7 @@ class Enrolment:
         return cls(
             client=client,
             examples=problem.partition.sizes()[client],
-            tests=len(problem.test),
+            tests=len(problem.own_rows.get(client, ())) if problem.experiment.data.score == OWN else len(problem.test),
             shape=json.dumps(dict(shape), sort_keys=True),
             loss=LOSSES.name_of(problem.loss) or "",
             metrics=tuple(metric.name for metric in problem.metrics),

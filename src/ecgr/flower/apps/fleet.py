@@ -17,6 +17,7 @@ from flwr.serverapp import Grid
 
 from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list
 from ecgr.flower.apps.wire import SITE, UNKNOWN, Order, Refusal, records_of
+from ecgr.flower.audit import Audit
 from ecgr.flower.guard import sort_out
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
@@ -47,6 +48,7 @@ class Fleet:
         keys: the sites' public keys by client; None where nodes are not authenticated.
         clock: what deadlines are measured by.
         joining: whether a site that is not in ``sites`` may join.
+        audit: the server's log.
         refused: why clients are not waited for.
     """
 
@@ -57,6 +59,7 @@ class Fleet:
     clock: Clock = time
     joining: bool = False
     refused: dict[int, str] = field(default_factory=dict)
+    audit: Audit = field(default_factory=lambda: Audit(None))
     _known: dict[int, int] = field(default_factory=dict)
     _asked: Counter[int] = field(default_factory=Counter)
 
@@ -104,6 +107,7 @@ class Fleet:
             del self._known[node]
             self._asked[node] = TRIES
         log.warning("%s is left out: %s", self.name(client), reason)
+        self.audit.write("refused", site=self.name(client), reason=f"left out: {reason}")
         self.refused[client] = reason
 
     def command(
@@ -125,16 +129,22 @@ class Fleet:
             return []
         messages = [Message(c, node, kind, group_id=group, ttl=max(deadline, 1.0)) for node, c in contents.items()]
         waiting = dict(zip(self.grid.push_messages(messages), contents, strict=True))
+        for node, content in contents.items():
+            self.audit.message("sent", content, round=group, site=self._at(node), kind=kind)
         until, arrived = self.clock.monotonic() + deadline, []
         while True:
             for identifier, node in list(waiting.items()):
-                pulled = self._pull(identifier)
+                for message in (pulled := self._pull(identifier)):
+                    self.audit.message("received", message, round=group, site=self._at(node), kind=kind)
+                    arrived.append((node, message))
                 if pulled:
-                    arrived += [(node, message) for message in pulled]
                     del waiting[identifier]
             if not waiting or self.clock.monotonic() >= until:
                 return arrived
             self.clock.sleep(POLL_SECONDS)
+
+    def _at(self, node: int) -> str:
+        return self.name(self._known[node]) if node in self._known else f"node {node}"
 
     def _pull(self, identifier: str) -> Sequence[Message | str]:
         try:
@@ -160,11 +170,13 @@ class Fleet:
 
         known, refused = sort_out(nodes, replies, enrol, f"no answer within {QUERY_SECONDS:g} s")
         self._known |= known
-        for client in known.values():
+        for node, client in known.items():
             self.refused.pop(client, None)
+            self.audit.write("joined", site=self.name(client), node=node, samples=self.sites[client].examples)
         for node, reason in refused:
             owner = owners.get(node)
             log.warning("%s cannot join: %s", self.name(owner), reason)
+            self.audit.write("refused", site=self.name(owner), node=node, reason=f"cannot join: {reason}")
             if owner is not None and self._asked[node] >= TRIES and owner not in self._known.values():
                 self.refused[owner] = reason
 

@@ -3,12 +3,14 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from flwr.app import Context, Message, RecordDict
+from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.clientapp import ClientApp
 from flwr.proto.node_pb2 import NodeInfo
 from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
+
+from ecgr.flower.apps.wire import SUMS
 
 Tamper = Callable[[int, Message, Message], Sequence[Message]]
 """Given the node's index, the order and its honest reply: what arrives instead."""
@@ -22,7 +24,7 @@ class MemoryGrid(Grid):
     Args:
         app: what every node runs.
         nodes: one config a node, with its ``partition-id``.
-        tamper: changes what a node answers to a training order.
+        tamper: changes what a node answers to an order to train or to send sums.
         arrival: node indices in the order in which their replies arrive; by default as they were asked.
         keys: the nodes' public keys.
     """
@@ -83,7 +85,7 @@ class MemoryGrid(Grid):
             index = self._indices[node]
             context = Context(self.run_id, node, self.online[node], RecordDict(), {})
             replies: Sequence[Message] = [self.app(message, context)]
-            if self.tamper is not None and message.metadata.message_type == "train":
+            if self.tamper is not None and message.metadata.message_type in (MessageType.TRAIN, SUMS):
                 replies = self.tamper(index, message, replies[0])
             if replies:
                 self._waiting.append((self._rank[index], message.metadata.message_id, replies))

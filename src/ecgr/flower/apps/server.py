@@ -13,32 +13,51 @@ import json
 import logging
 import math
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Collection, Generator, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import httpx
 import numpy as np
 from flwr.app import Context, Message, MessageType
 from flwr.serverapp import Grid, ServerApp
 
-from ecgr.config.experiment import Experiment
-from ecgr.errors import ConfigError, EcgrError, QuorumLost
+from ecgr._version import __version__
+from ecgr.algorithms.heads import added
+from ecgr.config.experiment import OWN, Experiment
+from ecgr.errors import ConfigError, EcgrError, EnvironmentFault, QuorumLost
 from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list, left_out
 from ecgr.flower.apps.fleet import Clock, Fleet
 from ecgr.flower.apps.site import Given, made
-from ecgr.flower.apps.wire import LOSS, NEVER, SCORES, UNKNOWN, Order, Refusal, check_address, records_of
-from ecgr.flower.guard import Asked, Guard, sort_out
-from ecgr.runs.record import RunRecord, to_json
+from ecgr.flower.apps.wire import LOSS, NEVER, SCORES, SUMS, UNKNOWN, Order, Refusal, check_address, records_of
+from ecgr.flower.audit import Audit
+from ecgr.flower.guard import Asked, Guard, inspect_sums, sort_out
+from ecgr.runs.record import RunRecord, absences, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import Evaluation
+from ecgr.simulation.heads import Sums, holders
+from ecgr.simulation.own import combined
 from ecgr.simulation.prepare import prepare, prepare_server
-from ecgr.simulation.rounds import Outcome, Replies, Snapshot, finish_round, participants, round_jobs, score, served
+from ecgr.simulation.private import count_attempt, dp_of, secretly
+from ecgr.simulation.rounds import (
+    Outcome,
+    Replies,
+    Snapshot,
+    finish_round,
+    learning_rate,
+    participants,
+    round_jobs,
+    score,
+    served,
+    trains,
+)
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
 from ecgr.tasks.data.arrays import read_arrays, samples_of
@@ -47,6 +66,7 @@ from ecgr.tasks.metrics import bounds_of
 
 NO_KEY = "the server has no public key of it; the site makes one with `ecgr federate keys`"
 ROUNDING = 1e-9
+METRIC = "metric/"
 
 log = logging.getLogger("ecgr.flower")
 
@@ -61,7 +81,9 @@ def server_app(
     clock: Clock = time,
     local_data: bool = False,
     test: str | Path | None = None,
+    server: str | Path | None = None,
     sites: Sequence[Listed] = (),
+    audit: str | Path | None = None,
 ) -> ServerApp:
     """A ServerApp that runs ``experiment`` into the run directory ``out``, or goes on with it there.
 
@@ -75,12 +97,14 @@ def server_app(
         local_data: whether sites hold their own samples, and the server none but those of ``test``.
         test: with ``local_data``, a file of arrays (`ecgr.tasks.data.arrays`) to evaluate on; otherwise each site
             evaluates on its own test samples.
+        server: with ``local_data``, a file of arrays with the server's own labelled samples, for ``+server_steps``.
         sites: the operator's list: names of sites, and how many samples each may claim. Without sizes, one site can
             claim up to 1,000 times the median of the others, and dominate the model.
+        audit: a folder for the audit log (`ecgr.flower.audit`); none is written otherwise.
 
     >>> app = server_app("quickstart", "runs/federated", guard=Guard(min_clients=5))
     """
-    app, rules = ServerApp(), guard or Guard()
+    app, rules, journal = ServerApp(), guard or Guard(), Audit(None if audit is None else Path(audit))
 
     @app.main()
     def main(grid: Grid, context: Context) -> None:
@@ -88,16 +112,25 @@ def server_app(
         failure.unlink(missing_ok=True)
         try:
             chosen = made(experiment)
-            fleet = Fleet(grid, sites, keys=keys, clock=clock)
+            config = sha256(chosen.to_toml().encode()).hexdigest()
+            journal.write(
+                "begin", run=context.run_id, config=config, sites=[site.name for site in sites], ecgr=__version__
+            )
+            fleet = Fleet(grid, sites, keys=keys, clock=clock, audit=journal)
             if keys is not None:
                 fleet.refused |= dict.fromkeys(set(range(len(sites))) - keys.keys(), NO_KEY)
             if local_data:
-                problem, data = enrol(chosen, fleet, rules, test, Path(out))
+                problem, data = enrol(chosen, fleet, rules, test, Path(out), server)
             else:  # every site holds the data set, and the experiment partitions it
                 dataset = chosen.source.load()
                 problem, data = prepare(chosen, dataset, device), dataset.provenance
                 fleet.expect(problem, dataset.shape)
-            _serve(problem, data, fleet, rules, context.run_id, Path(out), by_sites=local_data and test is None)
+            own = chosen.data.score == OWN
+            if own and test is not None:
+                raise ConfigError("data.score: the sites score the model, each on its own samples; leave out test")
+            by_sites = own or (local_data and test is None)
+            _serve(problem, data, fleet, rules, context.run_id, Path(out), by_sites=by_sites)
+            journal.write("end", run=context.run_id)
         except httpx.HTTPError:
             raise  # the SuperLink is gone: nothing that trying again could not mend
         except Exception as error:
@@ -105,6 +138,8 @@ def server_app(
             reason = "" if isinstance(error, EcgrError) else f"unexpected {type(error).__name__} in the ServerApp: "
             failure.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(failure, to_json({"code": code, "message": f"{reason}{error}"}))
+            with suppress(EnvironmentFault):  # the log itself may be what failed
+                journal.write("failed", run=context.run_id, reason=f"{reason}{error}")
             raise
 
     return app
@@ -116,7 +151,12 @@ def failure_path(out: Path) -> Path:
 
 
 def enrol(
-    experiment: Experiment, fleet: Fleet, guard: Guard, test: str | Path | None, out: Path
+    experiment: Experiment,
+    fleet: Fleet,
+    guard: Guard,
+    test: str | Path | None,
+    out: Path,
+    server: str | Path | None = None,
 ) -> tuple[Problem, Provenance]:
     """Samples that sites hold and keep: the server hears how many, and starts with those that it believes.
 
@@ -141,12 +181,14 @@ def enrol(
     if len(fleet.sites) < guard.min_clients or 2 * sum(weights[client] for client in missing) > sum(weights):
         raise QuorumLost(f"enrolment: {len(fleet.sites)} of {len(clients)} sites can take part ({fleet.told(missing)})")
     first = next(iter(fleet.sites.values()))
-    samples = None if test is None else samples_of(str(test), read_arrays(Path(test)))
+    samples, own = (None if file is None else samples_of(str(file), read_arrays(Path(file))) for file in (test, server))
     sizes = before or [fleet.sites[client].examples if client in fleet.sites else 0 for client in clients]
-    problem = prepare_server(experiment, json.loads(first.shape), first.loss, first.metrics, sizes, samples)
+    problem = prepare_server(experiment, json.loads(first.shape), first.loss, first.metrics, sizes, samples, own)
     if problem.spec.digest() != first.parameters:
         raise ConfigError("model: the server makes another one than the sites; install the same packages everywhere")
     held = {site.name: f"{size} samples" for site, size in zip(fleet.listed, sizes, strict=True) if size}
+    if server is not None:
+        held["server"] = sha256(Path(server).read_bytes()).hexdigest()
     notes = ["held by the sites: the server knows how many samples each has, and none of them"]
     notes += [f"left out: {fleet.name(client)}: {reason}" for client, reason in missing.items()]
     return problem, Provenance((), held, tuple(notes))
@@ -157,8 +199,10 @@ def _serve(
 ) -> None:
     """Play the rounds that are left."""
     asked = len(participants(problem, 0))
-    if guard.min_clients > asked:
+    if guard.min_clients > asked and dp_of(problem.experiment) is None:
         raise ConfigError(f"min_clients: {guard.min_clients} are needed, but only {asked} take part in a round")
+
+    problem = secretly(problem, out / ".federation")
 
     def rounds(snapshot: Snapshot) -> Generator[Outcome, None, None]:
         run = sha256((out / "run.json").read_bytes()).hexdigest()[:16]
@@ -169,8 +213,12 @@ def _serve(
             yield outcome
             snapshot = outcome.snapshot
 
-    def watch(row: Mapping[str, object]) -> None:
+    away: set[int] = set()
+
+    def watch(row: Mapping[str, Any]) -> None:
         log.info("round %s: %s, loss %s", row["round"], row["metrics"], row["loss"])
+        for line in absences(row, away, fleet.name):
+            log.warning("round %s: %s", row["round"], line)
 
     play(problem, data, out, rounds, resume=True, every=1, watch=watch, warn=log.warning)
 
@@ -195,24 +243,32 @@ class Federation:
         began = time.perf_counter()
         jobs = round_jobs(self.problem, snapshot)
         before: list[tuple[int, str]] = []
+        if not trains(self.problem):
+            return self._finish(snapshot, jobs, Replies([], {}, []), began)
         for attempt in range(1, self.guard.attempts + 1):
-            replies = self._attempt(snapshot, jobs, attempt)
+            group = f"{snapshot.rounds + 1}.{attempt}"
+            replies = self._attempt(snapshot, jobs, group, attempt)
             used, sizes = [result.client for result in replies.used], self.problem.partition.sizes()
             shortfall = self.guard.shortfall(used, [job.client for job in jobs], dict(enumerate(sizes)))
             if shortfall is None:
-                rejected = [*before, *replies.rejected]
-                counted = replace(replies, rejected=rejected)
-                by_sites, here = partial(self._score, rejected), partial(score, self.problem, self._engine)
-                evaluate = by_sites if self.scored_by_sites else here
-                return finish_round(self.problem, snapshot, jobs, counted, evaluate, began)
+                self.fleet.audit.write("round", round=group, used=[self.fleet.name(client) for client in used])
+                return self._finish(snapshot, jobs, replace(replies, rejected=[*before, *replies.rejected]), began)
             log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, shortfall)
+            self.fleet.audit.write("void", round=group, reason=shortfall)
             before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
         reasons = self.fleet.told(dict(replies.rejected))
         raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {shortfall} ({reasons})")
 
-    def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], attempt: int) -> Replies:
+    def _finish(self, snapshot: Snapshot, jobs: list[ClientJob], replies: Replies, began: float) -> Outcome:
+        rejected = list(replies.rejected)
+        by_sites, here = partial(self._score, rejected), partial(score, self.problem, self._engine)
+        evaluate, counted = by_sites if self.scored_by_sites else here, replace(replies, rejected=rejected)
+        return finish_round(self.problem, snapshot, jobs, counted, evaluate, began, self._collect)
+
+    def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], group: str, attempt: int) -> Replies:
         """Ask the round's clients once."""
-        group, sizes, past = f"{snapshot.rounds + 1}.{attempt}", self.problem.partition.sizes(), snapshot.clients
+        count_attempt(self.problem)
+        sizes, past = self.problem.partition.sizes(), snapshot.clients
         # who was missed once is waited for: the round may be void because of it
         enough = self.guard.min_clients if attempt == 1 else len(jobs)
         nodes = self.fleet.wait_for([job.client for job in jobs], enough, self.guard.deadline)
@@ -224,9 +280,15 @@ class Federation:
             asked[job.client] = Asked(self.problem, order, sent, sizes[job.client], known)
         arrivals = self.fleet.command(orders, nodes, MessageType.TRAIN, group, self.guard.deadline)
         replies = self.guard.judge(asked, arrivals)
-        absent = {client: reason for client, reason in self.fleet.refused.items() if client not in nodes}
+        absent = {client: self.fleet.refused.get(client, "not connected") for client in orders.keys() - nodes.keys()}
         named = [(c, f"missing: {absent[c]}" if c in absent else reason) for c, reason in replies.rejected]
+        self.refuse(group, named)
         return replace(replies, rejected=named)
+
+    def refuse(self, group: str, reasons: Iterable[tuple[int, str]]) -> None:
+        """Note whose replies are not used."""
+        for client, reason in reasons:
+            self.fleet.audit.write("refused", round=group, site=self.fleet.name(client), reason=reason)
 
     def _score(self, unscored: list[tuple[int, str]], snapshot: Snapshot) -> Evaluation:
         """Have the sites evaluate the model that is handed out, each on its own test samples.
@@ -234,17 +296,48 @@ class Federation:
         Those whose scores are not used are added to ``unscored``, with the reason.
         """
         with_tests = [client for client, site in self.fleet.sites.items() if site.tests]
-        nodes = self.fleet.wait_for(with_tests, len(with_tests), self.guard.deadline)
-        params, buffers = served(self.problem, snapshot)
-        jobs = [ClientJob(client, snapshot.rounds - 1, 0.0, 1, params, buffers, {}, {}) for client in with_tests]
-        orders = {job.client: Order(self.run, NEVER, job) for job in jobs}
         group, late = f"{snapshot.rounds}.scores", f"missing: no scores within {self.guard.deadline:g} s"
-        arrivals = self.fleet.command(orders, nodes, MessageType.EVALUATE, group, self.guard.deadline)
-        found, refused = sort_out(orders, arrivals, lambda c, reply: site_scores(self.problem, orders[c], reply), late)
+        asked, arrivals = self._ask(with_tests, snapshot, MessageType.EVALUATE, group)
+        found, refused = sort_out(
+            asked, arrivals, lambda c, reply: site_scores(self.problem, asked[c].order, reply), late
+        )
+        self.refuse(group, sorted(refused))
         for client, reason in sorted(refused):
             unscored.append((client, f"evaluation: {reason}"))
             log.warning("round %d: %s: %s", snapshot.rounds, self.fleet.name(client), reason)
         return combine_scores(self.problem, self.fleet.sites, found)
+
+    def _collect(self, snapshot: Snapshot) -> Sums:
+        """The sums that a head is solved from, of all sites that have samples enough."""
+        clients, sizes = holders(self.problem), dict(enumerate(self.problem.partition.sizes()))
+        late = f"missing: no sums within {self.guard.deadline:g} s"
+        for attempt in range(1, self.guard.attempts + 1):
+            group = f"{snapshot.rounds}.{attempt}.sums"
+            asked, arrivals = self._ask(clients, snapshot, SUMS, group)
+            found, refused = sort_out(asked, arrivals, lambda c, reply: inspect_sums(asked[c], reply), late)  # noqa: B023
+            parts, refused = self.guard.judge_sums(found, refused)
+            self.refuse(group, sorted(refused))
+            shortfall = self.guard.shortfall(parts, clients, sizes)
+            if shortfall is None:
+                return Sums(added(parts.values()), len(clients), len(parts), refused)
+        raise QuorumLost(f"head: void {self.guard.attempts} times, {shortfall} ({self.fleet.told(dict(refused))})")
+
+    def _ask(
+        self, clients: Collection[int], snapshot: Snapshot, kind: str, group: str
+    ) -> tuple[dict[int, Asked], list[tuple[int, Message | str]]]:
+        """Send clients the model that is handed out; what they were asked for, and what came back."""
+        nodes = self.fleet.wait_for(clients, len(clients), self.guard.deadline)
+        params, buffers = served(self.problem, snapshot)
+        sizes, asked = self.problem.partition.sizes(), {}
+        last, past = snapshot.rounds - 1, snapshot.clients if self.problem.local else {}
+        lr = learning_rate(self.problem, last)
+        for client in clients:
+            job = ClientJob(client, last, lr, 1, params, buffers, {}, {})
+            remembered = int(past[client]["round"]) if client in past else NEVER
+            sent = (self.flower_run, group, nodes.get(client, UNKNOWN))
+            asked[client] = Asked(self.problem, Order(self.run, remembered, job), sent, sizes[client])
+        orders = {client: each.order for client, each in asked.items()}
+        return asked, self.fleet.command(orders, nodes, kind, group, self.guard.deadline)
 
 
 def site_scores(problem: Problem, order: Order, reply: Message | str) -> dict[str, float]:
@@ -269,6 +362,9 @@ def combine_scores(
     """The sites' scores, averaged by their test samples, in client order."""
     if not found:
         raise QuorumLost("evaluation: no site has scored the model")
+    if problem.experiment.data.score == OWN:
+        named = {c: {name.removeprefix(METRIC): value for name, value in own.items()} for c, own in found.items()}
+        return combined(problem, named, {client: sites[client].tests for client in found})
 
     def mean(name: str) -> float:
         by = [client for client in sorted(found) if name in found[client]]

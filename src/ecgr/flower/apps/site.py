@@ -10,10 +10,10 @@ import logging
 import math
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -24,19 +24,21 @@ from safetensors.torch import save as save_tensors
 
 from ecgr.algorithms import Upload
 from ecgr.component import State
-from ecgr.config.experiment import Experiment, load
-from ecgr.errors import ConfigError, EcgrError
+from ecgr.config.experiment import OWN, Experiment, load
+from ecgr.errors import ConfigError, EcgrError, EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Enrolment
-from ecgr.flower.apps.wire import LOSS, METRICS, NEVER, REPORT, SITE, Order, reply_records
+from ecgr.flower.apps.wire import ARRAYS, LOSS, METRICS, NEVER, REPORT, SITE, SUMS, Order, reply_records, to_arrays
+from ecgr.flower.audit import PLACE, Audit
+from ecgr.simulation.check import check_client
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import Engine, SerialEngine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluate import evaluate as evaluation
+from ecgr.simulation.heads import SumsJob, head_round, holders
+from ecgr.simulation.own import OwnJob, evaluate_own
 from ecgr.simulation.prepare import prepare, prepare_site
-from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Problem
-from ecgr.tasks.partition import Partition
 
 ERROR_BASE = 100
 """Our codes in a Flower error: this plus the exit code that the error has on the command line."""
@@ -70,7 +72,7 @@ def client_app(experiment: Given, *, device: str = "cpu", local_data: bool = Fal
             dataset = chosen().source.load()
             return prepare(chosen(), dataset, device), dataset.shape
         own = chosen() if root is None else chosen().replace({"data.root": root})
-        _check_client(client, own.partition.clients)
+        check_client(client, own.partition.clients)
         dataset = own.source.load()
         return prepare_site(own, dataset, client, device), dataset.shape
 
@@ -101,7 +103,7 @@ def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
         if type(client) is not int:
             raise ConfigError(f"partition-id: {client!r}; start the SuperNode with --node-config partition-id=N")
         problem, shape, engine = prepared(client, None if root is None else str(root))
-        _check_client(client, len(problem.partition))
+        check_client(client, len(problem.partition))
         return client, problem, shape, engine
 
     def ordered(message: Message, client: int) -> Order:
@@ -128,15 +130,22 @@ def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
     def evaluate(message: Message, context: Context) -> RecordDict:
         """Score a model on the site's own test samples."""
         client, problem, _, engine = own(context)
-        return score_records(problem, engine, ordered(message, client))
+        return score_records(problem, engine, ordered(message, client), state_root(context))
+
+    @app.evaluate(SUMS.partition(".")[2])
+    @_discreet
+    def sums(message: Message, context: Context) -> RecordDict:
+        """Send the sums that a closed-form head is solved from."""
+        client, problem, _, engine = own(context)
+        return sums_records(problem, engine, ordered(message, client))
 
     return app
 
 
 def answer(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
     """Train as ordered, remember the client's new state below ``root``, and make the reply."""
-    job, states = order.job, root / order.run / f"client-{order.job.client}"
-    initial = problem.experiment.algorithm.init_client(job.params)
+    job, states = order.job, _states(order, root)
+    initial = problem.first_state(job.params)
     counted_on = bool(initial) and order.remembered != NEVER
     remembered = load_state(states, order.remembered) if counted_on else None
     result, state = _only(engine, replace(job, state=initial if remembered is None else remembered))
@@ -151,12 +160,36 @@ def _only(engine: Engine, job: ClientJob) -> tuple[Upload, State]:
     return outcome
 
 
-def score_records(problem: Problem, engine: Engine, order: Order) -> RecordDict:
-    """A site's scores of the model that an order carries; what has no value there is left out."""
-    found = evaluation(problem, engine, order.job.params, order.job.buffers)
+def score_records(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
+    """A site's scores of the model that an order carries; what has no value there is left out.
+
+    Where clients are scored on their own samples, it is of that model with what the site remembers below ``root``.
+    """
+    job = order.job
+    if problem.experiment.data.score == OWN:
+        counted_on = problem.local and order.remembered != NEVER
+        remembered = load_state(_states(order, root), order.remembered) if counted_on else None
+        own = OwnJob(job.client, job.round_index, job.lr, 1, job.params, job.buffers, remembered or {})
+        found = evaluate_own(problem, engine, [own])
+    else:
+        found = evaluation(problem, engine, job.params, job.buffers)
     values = {**{f"metric/{name}": value for name, value in found.metrics.items()}, LOSS: found.loss}
     finite = MetricRecord({name: float(value) for name, value in values.items() if math.isfinite(value)})
     return RecordDict({METRICS: finite, REPORT: ConfigRecord(order.address())})
+
+
+def sums_records(problem: Problem, engine: Engine, order: Order) -> RecordDict:
+    """A site's sums for the head that the experiment names; asked for at another time, or of too few, it has none."""
+    job, sizes = order.job, problem.partition.sizes()
+    if job.round_index + 1 != head_round(problem) or job.client not in holders(problem):
+        raise ConfigError(f"head: no sums of {sizes[job.client]} samples are sent after round {job.round_index + 1}")
+    (part,) = engine.map([SumsJob(job.client, job.params, job.buffers, sizes[job.client])])
+    assert not isinstance(part, Lost), "nothing is lost in one process"
+    return RecordDict({ARRAYS: to_arrays(part), REPORT: ConfigRecord(order.address())})
+
+
+def _states(order: Order, root: Path) -> Path:
+    return root / order.run / f"client-{order.job.client}"
 
 
 def state_root(context: Context) -> Path:
@@ -165,21 +198,30 @@ def state_root(context: Context) -> Path:
     return Path(str(given)) if given else platformdirs.user_state_path("ecgr") / "flower"
 
 
-def _check_client(client: int, clients: int | None) -> None:
-    if client < 0 or (clients is not None and client >= clients):
-        raise ConfigError(f"partition-id: {client}, allowed 0 to {(clients or 1) - 1}")
+def audit_of(context: Context) -> Audit:
+    """This site's log, if it has one."""
+    given = context.node_config.get("audit-dir") or os.environ.get(PLACE)
+    name = context.node_config.get("name", f"site-{context.node_config.get('partition-id')}")
+    return Audit(Path(str(given)) if given else None, str(name))
 
 
 def _discreet(handler: Callable[[Message, Context], RecordDict]) -> Callable[[Message, Context], Message]:
-    """Keep an exception's text at the site; the server gets the class name and a code."""
+    """Keep an exception's text at the site; the server gets the class name and a code. The site's log has both ways."""
 
     @functools.wraps(handler)
     def wrapped(message: Message, context: Context) -> Message:
+        audit, sent = audit_of(context), message.metadata
+        about = {"run": context.run_id, "round": sent.group_id, "kind": sent.message_type}
         try:
-            return Message(handler(message, context), reply_to=message)
+            audit.message("received", message, **about)
+            reply = handler(message, context)
+            audit.message("sent", reply, **about)
+            return Message(reply, reply_to=message)
         except Exception as error:
             log.exception("this round of this site failed; the server is told the class name only")
             code = ERROR_BASE + (error.exit_code if isinstance(error, EcgrError) else 1)
+            with suppress(EnvironmentFault):  # the log itself may be what failed
+                audit.write("failed", **about, reason=f"{type(error).__name__} (code {code})")
             return Message(Error(code=code, reason=type(error).__name__), reply_to=message)
 
     return wrapped
@@ -215,25 +257,3 @@ def load_state(directory: Path, round_index: int) -> State | None:
 
 def _state_path(directory: Path, round_index: int) -> Path:
     return directory / f"round-{round_index:07d}.state"
-
-
-def check_site(experiment: Experiment, client: int) -> dict[str, Any]:
-    """Load this machine's samples as the site of ``client``, train one step on them, and say what was found."""
-    _check_client(client, experiment.partition.clients)
-    dataset = experiment.source.load()
-    problem = prepare_site(experiment, dataset, client)
-    own = problem.partition.clients[client]
-    batch = Partition((*problem.partition.clients[:client], own[: experiment.federation.batch_size]))
-    short = replace(problem, partition=batch)
-    (job,) = round_jobs(short, start(short))
-    result, _ = _only(SerialEngine(short), job)
-    return {
-        "train": len(dataset.train),
-        "test": len(dataset.test),
-        "shape": dict(dataset.shape),
-        "loss": type(problem.loss).__name__,
-        "metrics": [metric.name for metric in problem.metrics],
-        "parameters": problem.spec.size,
-        "step_loss": result.train_loss,
-        "step_norm": result.metrics["update_norm"],
-    }

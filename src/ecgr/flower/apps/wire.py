@@ -30,6 +30,10 @@ SCORES = {METRICS: MetricRecord, REPORT: ConfigRecord}
 UPLOADED = ("examples", "steps", "train_loss", "seconds")
 """What a report says as the upload does."""
 
+HEAD = {ARRAYS: ArrayRecord, REPORT: ConfigRecord}
+SUMS = "evaluate.sums"
+"""The message that asks for the sums of a head."""
+
 LOSS = "loss"
 NEVER = -1
 """Stands for a round where there was none."""
@@ -42,8 +46,8 @@ FLOWER_ERRORS = {
     2: "the ClientApp raised",
     3: "the order was not delivered",
     4: "the reply was not delivered",
-    5: "the SuperNode is gone",
-    7: "the app was not accepted",
+    5: "SuperNode gone",
+    7: "the site has not approved this code",
     8: "the ClientApp died",
 }
 
@@ -155,7 +159,7 @@ def check_answer(reply: Message | str, sent: tuple[int, str, int] | None) -> Non
     if reply.has_error():
         code, said = int(reply.error.code), reply.error.reason or ""
         name = said if re.fullmatch(r"[A-Za-z_]\w{0,63}", said, re.ASCII) else "an error"
-        raise Refusal(f"failed: {FLOWER_ERRORS.get(code, name)} (code {code}); see the log of its SuperNode")
+        raise Refusal(f"failed: {FLOWER_ERRORS.get(code, f'{name} (code {code})')}")
     metadata = reply.metadata
     found = (metadata.run_id, metadata.group_id, metadata.src_node_id)
     for word, ours, theirs in zip(("run", "round", "client"), sent or found, found, strict=True):

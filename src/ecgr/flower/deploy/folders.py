@@ -2,8 +2,9 @@
 
 ::
 
-    HOME/server/     certificates, the app, the operator's list `sites.toml`, public keys of sites in `keys/`
-    HOME/site-N/     the CA to trust, the experiment; the site itself puts its key there
+    HOME/server/     certificates, the app, its signed bundle, the operator's list `sites.toml`, sites' public `keys/`
+    HOME/site-N/     who it is, the CA to trust, the bundle, who signed it; the site itself puts its key there
+    HOME/signing/    the key that signs the bundle; not for the server
     HOME/README.md   what to do with them, where there are several machines
 
 Flower's one port serves sites (``/v1/fleet/``) and also whoever may start runs, register keys or act as an app, and it
@@ -30,30 +31,36 @@ from flwr.serverapp import ServerApp
 from pydantic import Field
 
 from ecgr.component import component, rule
-from ecgr.config.experiment import Experiment, load
+from ecgr.config.experiment import Experiment, load, presets
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError
 from ecgr.files import write_atomically
-from ecgr.flower.apps.enrolment import TIMES_THE_MEDIAN, Listed, read_list
+from ecgr.flower.apps.enrolment import TIMES_THE_MEDIAN, Listed, complete_list, read_list
 from ecgr.flower.apps.server import server_app
 from ecgr.flower.apps.site import client_app
-from ecgr.flower.deploy.keys import LOOPBACK, VALID_DAYS, make_certificates, private_folder, read_public_key
+from ecgr.flower.deploy.bundles import CONNECTION, sign_app
+from ecgr.flower.deploy.keys import (
+    LOOPBACK,
+    VALID_DAYS,
+    fingerprint,
+    make_certificates,
+    private_folder,
+    read_public_key,
+)
+from ecgr.flower.deploy.supernode import SITE_FILE
 from ecgr.flower.guard import Guard
 from ecgr.runs.record import to_json
 from ecgr.tasks.data import Site
+from ecgr.wheel import WHEEL, pack_wheel, versions
 
 SETTINGS = "ECGR_FEDERATION"
-CONNECTION = "here"
 SUPERLINK_PORT = 8000
 SUPERLINK = (  # with TLS, and letting in registered keys only
     "flower-superlink --host {bind} --port {port} --database {server}/superlink.db --ssl-ca-certfile {server}/ca.crt"
     " --ssl-certfile {server}/server.pem --ssl-keyfile {server}/server.key --enable-supernode-auth"
     " --disable-runtime-dependency-installation"
 )
-SUPERNODE = (
-    "flower-supernode --superlink {superlink} --root-certificates {site}/ca.crt"
-    " --auth-supernode-private-key {site}/node --host 127.0.0.1 --node-config partition-id={client}"
-)
+SUPERNODE = "ecgr federate site {site}"
 HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.:-]{0,251}[A-Za-z0-9])?").fullmatch
 PLAIN_PATH = re.compile(r"/[A-Za-z0-9._/+-]+").fullmatch
 FIREWALL = f"    # The SuperLink listens on {{bind}}: let nobody but the proxy reach port {SUPERLINK_PORT}.\n"
@@ -70,6 +77,7 @@ class Plan:
         out: the run directory.
         local_data: whether each site holds its own samples; otherwise all hold the whole set and train their share.
         test: a file of arrays at the server to evaluate on, with ``local_data``; else sites evaluate on their own.
+        server: a file of arrays with the server's own labelled samples, likewise.
         task: the Python file that the experiment comes from, if it does, which every local process runs for itself:
             ``task`` as on the command line, ``folder`` where that was given, ``settings`` that were changed.
     """
@@ -80,23 +88,27 @@ class Plan:
     out: Path
     local_data: bool = False
     test: Path | None = None
+    server: Path | None = None
     task: Mapping[str, Any] | None = None
 
 
-def write_folders(home: Path, plan: Plan, hosts: Sequence[str] = LOOPBACK, port: int = SUPERLINK_PORT) -> None:
+def write_folders(
+    home: Path, plan: Plan, port: int = SUPERLINK_PORT, deployment: "Deployment | None" = None, key: Path | None = None
+) -> None:
     """Write ``server/`` and a ``site-N/`` for every site, for their owner alone.
 
-    Certificates that are there already are kept, and so is the list of a run that has begun.
+    Certificates and the signing key are kept if they are there already, and so is the list of a run that has begun.
     """
     server, package = home / "server", home / "server" / "app" / "ecgr_federation"
     sites = [home / f"site-{client}" for client in range(len(plan.sites))]
     for folder in (home, server, package.parent, package, server / "flwr", server / "keys", *sites):
         private_folder(folder)
     if not (server / "server.key").exists():
-        make_certificates(server, hosts)
-    test = {} if plan.test is None else {"test": str(plan.test.resolve())}
-    settings = {"out": str(plan.out.resolve()), "guard": asdict(plan.guard), **test}
-    name, experiment = "experiment.toml", plan.experiment.to_toml().encode() if plan.task is None else b""
+        make_certificates(server, [*dict.fromkeys([*([deployment.server] if deployment else []), *LOOPBACK])])
+    own = {"test": plan.test, "server": plan.server}
+    files = {name: str(path.resolve()) for name, path in own.items() if path is not None}
+    settings = {"out": str(plan.out.resolve()), "guard": asdict(plan.guard), **files}
+    name, experiment = "experiment.toml", plan.experiment.to_toml().encode()
     if plan.task is not None:
         name, experiment = "task.json", to_json({**plan.task, "key": plan.experiment.key()})
     certificate = json.dumps(str(server.resolve() / "ca.crt"))
@@ -108,15 +120,21 @@ def write_folders(home: Path, plan: Plan, hosts: Sequence[str] = LOOPBACK, port:
         server / "server.json": to_json(settings, indent=2),
         server / "flwr" / "config.toml": _fill("config.toml", name=CONNECTION, port=port, ca=certificate),
     }
-    for site in sites:
-        content |= {site / "ca.crt": (server / "ca.crt").read_bytes()}
-        content |= {site / name: experiment} if plan.task is None else {}
     if not ((plan.out / "run.json").exists() and (server / "sites.toml").exists()):
         known = [{key: value for key, value in asdict(site).items() if value is not None} for site in plan.sites]
         listed = "".join(f"\n[[site]]\n{tomli_w.dumps(site)}" for site in known)
         content[server / "sites.toml"] = _fill("sites.toml", times=f"{TIMES_THE_MEDIAN:,}", sites=listed)
     for path, text in content.items():
         write_atomically(path, text)
+    signer = home / "signing" / "signer" if key is None else key
+    sign_app(server, signer, *sites)
+    superlink = f"127.0.0.1:{port}" if deployment is None else deployment.sites_connect_to
+    public, ca = signer.with_name(f"{signer.name}.pub").read_bytes(), (server / "ca.crt").read_bytes()
+    listing = complete_list(read_list(server / "sites.toml"), len(sites))  # it may have been edited
+    for client, (site, known_as) in enumerate(zip(sites, listing, strict=True)):
+        who = tomli_w.dumps({"name": known_as.name, "client": client, "superlink": superlink}).encode()
+        for file, text in {SITE_FILE: who, "ca.crt": ca, "signer.pub": public, name: experiment}.items():
+            write_atomically(site / file, text)
 
 
 def read_experiment(path: Path) -> Experiment:
@@ -152,20 +170,22 @@ def server_from(experiment: Path, *, local_data: bool = False) -> ServerApp:
         return app
     try:
         settings = json.loads(Path(place).read_bytes())
-        out, guard, test = settings["out"], Guard(**settings["guard"]), settings.get("test")
+        out, guard = settings["out"], Guard(**settings["guard"])
+        files = {name: settings[name] for name in ("test", "server") if name in settings}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(f"${SETTINGS}: {place} cannot be used: {error}") from None
     server = Path(place).parent
     sites = read_list(server / "sites.toml")
-    paths = {client: public_key(server, site) for client, site in enumerate(sites)}
+    paths = {client: public_key(server, site.name) for client, site in enumerate(sites)}
     keys = {client: read_public_key(path) for client, path in paths.items() if path.exists()}
     made = partial(read_experiment, experiment)
-    return server_app(made, out, guard=guard, keys=keys, local_data=local_data, test=test, sites=sites)
+    log = server / "audit"
+    return server_app(made, out, guard=guard, keys=keys, local_data=local_data, sites=sites, audit=log, **files)
 
 
-def public_key(server: Path, site: Listed) -> Path:
-    """Where the server has a site's public key."""
-    return server / "keys" / f"{site.name}.pub"
+def public_key(server: Path, site: str) -> Path:
+    """Where the server has the public key of a site of this name."""
+    return server / "keys" / f"{site}.pub"
 
 
 PlainPath = Annotated[
@@ -228,18 +248,22 @@ def is_loopback(address: str) -> bool:
         return False
 
 
-def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Path:
+def write_deployment(directory: Path, plan: Plan, deployment: Deployment, key: Path | None = None) -> Path:
     """Write the folders for several machines, with units and the proxy's configuration; the path of the guide."""
-    if plan.test is not None and not plan.local_data:
-        raise ConfigError("test: only with local_data; otherwise the data set's own test samples are used")
+    for name, path, instead in (
+        ("test", plan.test, "the data set's own test samples are used"),
+        ("server", plan.server, "data.server_samples says how many of the training samples are the server's"),
+    ):
+        if path is not None and not plan.local_data:
+            raise ConfigError(f"{name}: only with local_data; otherwise {instead}")
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"out: {directory} is not empty; give another directory")
     server = directory.resolve() / "server"
     if not PLAIN_PATH(str(server)):
         raise ConfigError(f"out: {str(server.parent)!r}, expected a path of letters, digits and . _ - + alone")
-    write_folders(directory, plan, [deployment.server, *(host for host in LOOPBACK if host != deployment.server)])
+    write_folders(directory, plan, deployment=deployment, key=key)
     own_file = isinstance(plan.experiment.source, Site)
-    supernode = partial(SUPERNODE.format, site="/etc/ecgr", superlink=deployment.sites_connect_to)
+    wheel, digest = pack_wheel(presets())
     values = {
         "home": server.parent,
         "server": server,
@@ -250,23 +274,27 @@ def write_deployment(directory: Path, plan: Plan, deployment: Deployment) -> Pat
         "clients": len(plan.sites),
         "host": deployment.server,
         "days": VALID_DAYS,
-        "keys": "\n".join(f"    {public_key(server, site)}" for site in plan.sites),
+        "keys": "\n".join(f"    {public_key(server, site.name)}" for site in plan.sites),
+        "fingerprint": fingerprint(directory / "site-0" / "signer.pub"),
         "superlink": SUPERLINK.format(server=server, bind=deployment.bind, port=SUPERLINK_PORT),
-        "supernode": supernode(client="N"),
+        "supernode": SUPERNODE.format(site="/etc/ecgr"),
         "services": "ecgr-superlink ecgr-proxy" if deployment.proxied else "ecgr-superlink",
         "proxy": f"    # and: nginx -c {server}/nginx.conf\n" if deployment.proxied else "",
         "firewall": "" if is_loopback(deployment.bind) else FIREWALL.format(bind=deployment.bind),
     }
-    guide = directory / "README.md"
-    proxy = [server / "ecgr-proxy.service"] if deployment.proxied else []
-    for path in (guide, server / "ecgr-superlink.service", *proxy):
-        path.write_bytes(_fill(path.name, **values))
+    services = ["ecgr-superlink.service", *(["ecgr-proxy.service"] if deployment.proxied else [])]
+    places = [(server, str(server), services)]
+    theirs = ["ecgr-supernode.service", *(["task.py"] if own_file else [])]
+    places += [(directory / f"site-{client}", "/etc/ecgr", theirs) for client in range(len(plan.sites))]
+    for folder, place, names in places:
+        install = f"ecgr[flower] @ file://{place}/{WHEEL}#sha256={digest}\n"
+        content = {name: _fill(name, **values) for name in names} | {"requirements.txt": install.encode()}
+        for name, text in {**content, WHEEL: wheel, "constraints.txt": versions()}.items():
+            (folder / name).write_bytes(text)
     if deployment.proxied:
         (server / "nginx.conf").write_bytes(nginx_config(server, deployment))
-    for client in range(len(plan.sites)):
-        own = {**values, "client": client, "supernode": supernode(client=client)}
-        for name in ("ecgr-supernode.service", *(["task.py"] if own_file else [])):
-            (directory / f"site-{client}" / name).write_bytes(_fill(name, **own))
+    guide = directory / "README.md"
+    guide.write_bytes(_fill(guide.name, **values))
     return guide
 
 
@@ -275,6 +303,13 @@ def nginx_config(server: Path, deployment: Deployment, superlink_port: int = SUP
     upstream = "127.0.0.1" if is_loopback(deployment.bind) else deployment.bind
     ports = {"port": deployment.port, "superlink_port": superlink_port}
     return _fill("nginx.conf", server=server, upstream=upstream, body_limit=deployment.body_limit, **ports)
+
+
+def is_ours(name: str, content: bytes) -> bool:
+    """Whether a file of a bundle is the code that this version writes, whatever the experiment."""
+    names, places = ("experiment.toml", "task.json"), (True, False)
+    apps = {_fill("apps.py", experiment=each, local_data=local) for each in names for local in places}
+    return content in {b""} | apps if name.startswith("ecgr_federation/") else name == ".info/CONTENT"
 
 
 def _fill(template: str, /, **values: object) -> bytes:

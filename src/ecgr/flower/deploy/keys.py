@@ -2,7 +2,7 @@
 
 A CA signs the server's certificate; sites trust that CA and nothing else. Every site makes a P-384 key of its own, by
 which the server knows it (`ecgr federate keys`). The private half never leaves the site, the public one goes to the
-server.
+server. An Ed25519 key signs the code that sites run; the server does without its private half.
 """
 
 import datetime
@@ -16,12 +16,13 @@ from pathlib import Path
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
     PublicFormat,
+    load_ssh_private_key,
     load_ssh_public_key,
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -64,12 +65,29 @@ def make_certificates(directory: Path, hosts: Sequence[str] = LOOPBACK) -> None:
 
 def make_node_key(directory: Path) -> Path:
     """Write a site's key pair, ``node`` and ``node.pub``, and return the path of the public one; never over another."""
-    private, public = directory / "node", directory / "node.pub"
-    if private.exists() or public.exists():
-        raise ConfigError(f"{private}: there is a key already; move it away first, and register the new one")
-    private_folder(directory)
-    key = ec.generate_private_key(ec.SECP384R1())
+    if (directory / "node").exists() or (directory / "node.pub").exists():
+        raise ConfigError(f"{directory / 'node'}: there is a key already; move it away first, and register the new one")
+    return _make_pair(directory / "node", ec.generate_private_key(ec.SECP384R1()))
+
+
+def signing_key(path: Path) -> ed25519.Ed25519PrivateKey:
+    """The key that signs code, as `ssh-keygen -t ed25519` makes it; made where it is missing, with its public half."""
+    if not path.exists():
+        _make_pair(path, ed25519.Ed25519PrivateKey.generate())
+    try:
+        key = load_ssh_private_key(path.read_bytes(), password=None)
+        if isinstance(key, ed25519.Ed25519PrivateKey):
+            return key
+        why = "it is of another kind"
+    except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
+        why = str(error)
+    raise ConfigError(f"{path}: expected an Ed25519 key without a passphrase (ssh-keygen -t ed25519 -N ''): {why}")
+
+
+def _make_pair(private: Path, key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> Path:
+    private_folder(private.parent)
     write_private(private, key.private_bytes(Encoding.PEM, PrivateFormat.OpenSSH, NoEncryption()))
+    public = private.with_name(f"{private.name}.pub")
     public.write_bytes(key.public_key().public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH) + b"\n")
     return public
 

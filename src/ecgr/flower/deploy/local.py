@@ -12,8 +12,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copyfile
@@ -21,10 +21,10 @@ from shutil import copyfile
 from filelock import FileLock, Timeout
 
 from ecgr.errors import EnvironmentFault, install_command, with_code
-from ecgr.flower.apps.enrolment import complete_list, read_list
 from ecgr.flower.apps.server import failure_path
+from ecgr.flower.audit import Audit
+from ecgr.flower.deploy.bundles import CONNECTION, approve
 from ecgr.flower.deploy.folders import (
-    CONNECTION,
     SETTINGS,
     SUPERLINK,
     SUPERNODE,
@@ -34,6 +34,7 @@ from ecgr.flower.deploy.folders import (
 )
 from ecgr.flower.deploy.keys import make_node_key
 from ecgr.flower.deploy.processes import Service, free_ports, listens
+from ecgr.flower.deploy.supernode import read_site
 from ecgr.runs.place import acquire, holder_path
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import Watch
@@ -108,27 +109,31 @@ class Supervisor:
         own = {name: value for name, value in own.items() if not (data and name in {"ECGR_DATA", "ECGR_TASK"})}
         command = installed(SUPERLINK, server=server, bind="127.0.0.1", port=port)
         supervisor = cls(home, plan.out, say, port, Service("the SuperLink", command, own, logs / "superlink.log"))
-        sites = complete_list(read_list(server / "sites.toml"), len(plan.sites))  # it may have been edited
-        for client, (listed, node_port) in enumerate(zip(sites, node_ports, strict=True)):
+        for client, node_port in enumerate(node_ports):
             site = home / f"site-{client}"
+            known_as = read_site(site)["name"]
             if not (site / "node").exists():
                 make_node_key(site)  # as the site itself would
-            copyfile(site / "node.pub", public_key(server, listed))
+            approve(site, site / "signer.pub", Audit(site / "audit", known_as))
+            copyfile(site / "node.pub", public_key(server, known_as))
             supervisor.public_keys.append(site / "node.pub")
-            command = installed(SUPERNODE, site=site, client=client, superlink=f"127.0.0.1:{port}")
-            command += ["--port", str(node_port)]
+            command = [*installed(SUPERNODE, site=site), "--port", str(node_port)]
             own = environment(site, ECGR_STATE=str(site / "state"), **(data_places(data[client]) if data else {}))
-            name = f"the SuperNode of {listed.name}"
-            supervisor.supernodes.append(Service(name, command, own, logs / f"site-{client}.log"))
+            log = logs / f"site-{client}.log"
+            supervisor.supernodes.append(Service(f"the SuperNode of {known_as}", command, own, log))
         return supervisor
 
     def start(self) -> None:
         """Start everything and let the sites in."""
         self.start_superlink()
-        for key in self.public_keys:
-            self.flwr("supernode", "register", str(key), CONNECTION)
+        self.register()
         for node in self.supernodes:
             node.start()
+
+    def register(self) -> None:
+        """Let the sites' keys in."""
+        for key in self.public_keys:
+            self.call("flwr", "supernode", "register", str(key), CONNECTION, "--format", "json")
 
     def stop(self) -> None:
         """Stop everything: all are asked at once, then waited for; a second Ctrl-C does not leave half of it behind."""
@@ -178,10 +183,10 @@ class Supervisor:
                 raise EnvironmentFault(f"the SuperLink does not start: {self.superlink.last_words()}")
             time.sleep(POLL_SECONDS)
 
-    def flwr(self, *arguments: str) -> None:
-        """Run one of Flower's commands against the SuperLink."""
+    def call(self, program: str, *arguments: str) -> None:
+        """Run a command of Flower's, or of ours, that answers in JSON, where the SuperLink runs."""
         done = subprocess.run(
-            [*installed("flwr"), *arguments, "--format", "json"],
+            [*installed(program), *arguments],
             env=self.superlink.environment,
             capture_output=True,
             text=True,
@@ -191,13 +196,14 @@ class Supervisor:
         with suppress(ValueError):
             if json.loads(done.stdout[done.stdout.index("{") :]).get("success"):
                 return
-        raise EnvironmentFault(f"`flwr {arguments[0]}` failed: {(done.stderr or done.stdout).strip()[-300:]}")
+        words = " ".join([program, *arguments[:2]])
+        raise EnvironmentFault(f"`{words}` failed: {(done.stderr or done.stdout).strip()[-300:]}")
 
     def _submit(self) -> "Submission | None":
         for path in (holder_path(self.out), failure_path(self.out)):
             path.unlink(missing_ok=True)
         try:
-            self.flwr("run", str(self.home / "server" / "app"), CONNECTION)
+            self.call("ecgr", "federate", "start", str(self.home / "server"), "--json")
         except (EnvironmentFault, subprocess.TimeoutExpired):
             if self.superlink.alive:
                 raise
@@ -245,18 +251,6 @@ def data_places(folder: Path) -> dict[str, str]:
     """Where a site that has its own data in ``folder`` finds them."""
     task = folder.resolve() / TASK_FILE
     return {"ECGR_DATA": str(folder.resolve()), **({"ECGR_TASK": str(task)} if task.is_file() else {})}
-
-
-@contextmanager
-def looking_in(folder: Path) -> Iterator[None]:
-    """Find data where the site of ``folder`` would, for the length of a block."""
-    before = dict(os.environ)
-    os.environ.update(data_places(folder))
-    try:
-        yield
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
 
 
 def environment(home: Path, **extra: str) -> dict[str, str]:

@@ -14,6 +14,8 @@ from ecgr.tasks.data.dataset import Dataset as Dataset
 from ecgr.tasks.data.dataset import DatasetSource as DatasetSource
 from ecgr.tasks.data.dataset import hold_out as hold_out
 from ecgr.tasks.data.dataset import image_dataset as image_dataset
+from ecgr.tasks.data.dataset import redrawn as redrawn
+from ecgr.tasks.data.dataset import set_aside as set_aside
 from ecgr.tasks.data.dataset import strata as strata
 from ecgr.tasks.data.dataset import stratify as stratify
 from ecgr.tasks.data.digits import Digits as Digits

@@ -45,6 +45,11 @@ class Arrays:
     def folder(self) -> Path:
         return own_path("arrays", self.root, "a .npz or .safetensors file, or a folder with train and test")
 
+    def brings_test(self) -> bool:
+        """Whether the samples to test with are in a file, or in arrays, of their own."""
+        path = self.folder()
+        return path.is_dir() or any(name.startswith("test_") for name in read_arrays(path))
+
     def load(self) -> Dataset:
         path = self.folder()
         files = [_half_file(path, half) for half in ("train", "test")] if path.is_dir() else [path]

@@ -16,7 +16,7 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.streams import stream
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
-from ecgr.tasks.samples import Samples, check_samples
+from ecgr.tasks.samples import Samples, check_samples, joined
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 SplitSeed = Annotated[int, Field(ge=0)]
@@ -57,6 +57,7 @@ class Dataset:
         files: SHA-256 of what was read, by file name: goes into the run's record.
         notes: what a reader of the record should know, such as "reduced: 10,000 of 50,000 images".
         status: how it compares with the official set, see `ecgr.tasks.data.Report`.
+        server: labelled samples that the server has, and no client.
         held: which training samples were taken away to be scored on (`hold_out`), among all that there were.
     """
 
@@ -72,9 +73,11 @@ class Dataset:
     notes: tuple[str, ...] = ()
     status: str = "whole"
     held: NDArray[np.bool_] | None = None
+    server: Samples | None = None
 
     def __post_init__(self) -> None:
-        for name, samples in (("train", self.train), ("test", self.test)):
+        halves = {"train": self.train, "test": self.test} | ({} if self.server is None else {"server": self.server})
+        for name, samples in halves.items():
             check_samples(name, samples)
             images, channels = samples.inputs, len(self.mean)
             if channels and (images.ndim != 4 or images.dtype != np.uint8 or images.shape[1] != channels):
@@ -248,6 +251,37 @@ def hold_out(dataset: Dataset, share: float, rng: np.random.Generator) -> Datase
     note = f"validation {share}: scored on {held.sum()} training samples held out, not on the test samples"
     train, test = (dataset.train.take(np.flatnonzero(mask)) for mask in (~held, held))
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note), held=held)
+
+
+def set_aside(dataset: Dataset, count: int, rng: np.random.Generator) -> Dataset:
+    """So many of the training samples, drawn at random, for the server: no client has them."""
+    if dataset.server is not None:
+        raise ConfigError("data.server_samples: the task brings the server's samples itself; leave it out")
+    if count >= len(dataset.train):
+        raise ConfigError(f"data.server_samples: {count} of {len(dataset.train)} training samples leaves clients none")
+    drawn = np.zeros(len(dataset.train), dtype=bool)
+    drawn[rng.permutation(len(drawn))[:count]] = True
+    rest, server = (dataset.train.take(np.flatnonzero(mask)) for mask in (~drawn, drawn))
+    note = f"server samples: {count} of the training samples are the server's, and no client's"
+    return replace(dataset, train=rest, server=server, notes=(*dataset.notes, note))
+
+
+def redrawn(dataset: Dataset, seed: int) -> Dataset:
+    """All samples split anew, as many to test with as before: of each client's where it is known whose they are.
+
+    >>> half = Samples(np.arange(5.0)[:, None], np.zeros(5, dtype=np.int64))
+    >>> again = redrawn(Dataset(half, half, {}), seed=1)
+    >>> len(again.train), len(again.test)
+    (5, 5)
+    """
+    train, test = dataset.train, dataset.test
+    known = [half.groups is not None for half in (train, test)]
+    if any(known) and not (all(known) and np.isin(test.groups, train.groups).all()):
+        raise ConfigError("data.redraw: not every test sample is of a client that trains; leave data.redraw out")
+    every = joined(train, test)
+    clients = np.full(len(every), "") if every.groups is None else every.groups
+    marked = holdout(clients, every.targets, len(test) / len(every), seed)
+    return replace(dataset, train=every.take(np.flatnonzero(~marked)), test=every.take(np.flatnonzero(marked)))
 
 
 def holdout(clients: NDArray[np.str_], targets: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:

@@ -64,6 +64,11 @@ class Csv:
     def folder(self) -> Path:
         return own_path("csv", self.root, "a CSV file, or a folder with one a client")
 
+    def brings_test(self) -> bool:
+        """Whether the rows to test with are in a file of their own."""
+        names = {path.name for path in self.folder().glob(self.files)}
+        return names == {self.files.replace("*", half) for half in ("train", "test")}
+
     def load(self) -> Dataset:
         table, files = self._read()
         split = {*table.index.unique("name")} == {"train", "test"}

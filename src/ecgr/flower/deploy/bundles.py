@@ -1,0 +1,154 @@
+"""The code that sites run: a bundle of the app, its signatures, what a site approves, and the run that is made of it.
+
+Flower ships the app from the server to the sites as one archive, the bundle. Whoever answers for the code signs the
+bundle with an Ed25519 key; a site's SuperNode runs it only if a key that the site has approved has signed it. The check
+is Flower's own (``--trusted-entities``), made at the site over the bytes that arrived. Flower carries signatures only
+with apps of its own platform: `flwr run` of a folder sends none, and a SuperNode that has approvals refuses it. So the
+bundle is put into the SuperLink's store together with its signatures, and the run is started from there.
+"""
+
+import json
+import time
+import tomllib
+from base64 import urlsafe_b64encode
+from hashlib import sha256
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+from zipfile import BadZipFile, ZipFile
+
+import httpx
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
+from flwr.cli.build import build_fab_from_disk
+from flwr.common.serde import fab_to_proto
+from flwr.proto.control_pb2 import StartRunRequest
+from flwr.server.superlink.linkstate import LinkStateFactory
+from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
+from flwr.supercore.control.control_http_client import ControlHttpClient
+from flwr.supercore.fab import Fab
+from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
+from flwr.supercore.object_store import ObjectStoreFactory
+from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
+from flwr.superlink.federation import NoOpFederationManager
+from flwr.supernode.start_client_internal import _verify_fab
+
+from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
+from ecgr.files import write_atomically
+from ecgr.flower.audit import Audit
+from ecgr.flower.deploy.keys import fingerprint, signing_key
+from ecgr.runs.record import to_json
+
+BUNDLE, SIGNATURES, APPROVED = "app.fab", "app.signatures.json", "approved.json"
+CONNECTION, APP = "here", "@ecgr/ecgr-federation"
+MOST_BYTES = 100 * 2**20
+"""What a bundle may unpack to."""
+
+LICENCE = "valid_license"
+"""The entry beside signatures by which Flower's SuperNode knows that there may be any."""
+
+
+def read_bundle(folder: Path) -> Fab:
+    """The bundle and its signatures in ``folder``, of a server or a site."""
+    try:
+        content, signatures = (folder / BUNDLE).read_bytes(), json.loads((folder / SIGNATURES).read_bytes())
+        return Fab(sha256(content).hexdigest(), content, {**signatures, LICENCE: "Valid"})
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{folder}: no signed bundle there ({error}); expected {BUNDLE}, {SIGNATURES}") from None
+
+
+def files_in(bundle: Fab) -> dict[str, bytes]:
+    """A bundle's files by path."""
+    try:
+        with ZipFile(BytesIO(bundle.content)) as archive:
+            if sum(entry.file_size for entry in archive.infolist()) > MOST_BYTES:
+                raise IntegrityError(f"{BUNDLE}: unpacks to more than {MOST_BYTES:,} bytes")
+            return {entry.filename: archive.read(entry) for entry in archive.infolist()}
+    except (BadZipFile, OSError, RuntimeError) as error:
+        raise IntegrityError(f"{BUNDLE}: not an app bundle: {error}") from None
+
+
+def hashes(bundle: Fab, *, config: bool = True) -> dict[str, Any]:
+    """What a log says of a bundle: its hash, that of its experiment, and who is said to have signed it."""
+    signers = [key[:40] for key in bundle.verifications if key != LICENCE][:10]
+    said = {"bundle": sha256(bundle.content).hexdigest(), "signed_by": signers}
+    if config:
+        experiments = [
+            data for name, data in files_in(bundle).items() if name.endswith(("experiment.toml", "task.json"))
+        ]
+        said["config"] = sha256(b"".join(experiments)).hexdigest()
+    return said
+
+
+def key_id(public: Path) -> tuple[str, str]:
+    """The id under which a public key's signatures are found, and the key itself on one line."""
+    try:
+        key = load_ssh_public_key(public.read_bytes())
+    except (OSError, ValueError) as error:
+        raise ConfigError(f"{public}: not a public key ({error})") from None
+    if not isinstance(key, Ed25519PublicKey):
+        raise ConfigError(f"{public}: expected an Ed25519 key; the key of who signs the code, not a site's")
+    raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
+    return f"fpk_{sha256(raw).hexdigest()[:32]}", key.public_bytes(Encoding.OpenSSH, PublicFormat.OpenSSH).decode()
+
+
+def sign_app(server: Path, key: Path, *copies: Path) -> Fab:
+    """Make the bundle of ``server/app``, sign it, and put it there and into the folders of ``copies``."""
+    private, public = signing_key(key), key.with_name(f"{key.name}.pub")
+    content, now = build_fab_from_disk(server / "app"), int(time.time())
+    signature = private.sign(create_message_to_sign(sha256(content).digest(), now))
+    said = {"signature": urlsafe_b64encode(signature).decode().rstrip("="), "signed_at": now}
+    signatures = {key_id(public)[0]: json.dumps(said)}
+    for folder in (server, *copies):
+        write_atomically(folder / BUNDLE, content)
+        write_atomically(folder / SIGNATURES, to_json(signatures, indent=2))
+    return read_bundle(server)
+
+
+def signed_by(folder: Path, public: Path) -> Fab:
+    """A site's bundle, if this key has signed it as it is."""
+    bundle, (identifier, line) = read_bundle(folder), key_id(public)
+    try:
+        if _verify_fab(bundle, {identifier: line}):
+            return bundle
+    except (ValueError, KeyError, TypeError):
+        pass  # what claims to be a signature is none
+    raise IntegrityError(f"{folder / BUNDLE}: not signed by {public} ({fingerprint(public)}); do not approve it")
+
+
+def approvals(folder: Path) -> dict[str, str]:
+    """The keys that a site has approved, by id."""
+    path = folder / APPROVED
+    try:
+        return dict(json.loads(path.read_bytes())) if path.exists() else {}
+    except (OSError, ValueError, TypeError) as error:
+        raise ConfigError(f"{path}: cannot be read: {error}") from None
+
+
+def approve(folder: Path, public: Path, audit: Audit, *, withdraw: bool = False) -> None:
+    """Let a site run what a key has signed, or no longer; the SuperNode reads it when it is started."""
+    identifier, line = key_id(public)
+    kept = {known: key for known, key in approvals(folder).items() if known != identifier}
+    seen = {} if withdraw else hashes(signed_by(folder, public))
+    audit.write("withdrawn" if withdraw else "approved", key=identifier, fingerprint=fingerprint(public), **seen)
+    write_atomically(folder / APPROVED, to_json(kept if withdraw else {**kept, identifier: line}, indent=2))
+
+
+def start_run(server: Path, audit: Audit, by: str) -> int:
+    """Have the SuperLink run the signed bundle; Flower's number of the run."""
+    bundle = read_bundle(server)
+    settings = tomllib.loads((server / "flwr" / "config.toml").read_text())["superlink"][CONNECTION]
+    address, ca = settings["address"], settings["root-certificates"]
+    client = ControlHttpClient.from_server_address(address, False, ca, [RuntimeVersionHttpInterceptor("ecgr")])
+    try:
+        store = LinkStateFactory(str(server / "superlink.db"), NoOpFederationManager(), ObjectStoreFactory()).state()
+        store.store_app(bundle, NOOP_FEDERATION_ID, APP, TaskType.SERVER_APP, added_by="ecgr")
+        request = StartRunRequest(app_spec=APP, fab=fab_to_proto(Fab(bundle.hash_str, b"", {})))
+        run = int(client.StartRun(request).run_id)
+    except httpx.HTTPError as error:
+        audit.write("refused", by=by, **hashes(bundle), reason=f"not started: {error}")
+        raise EnvironmentFault(f"the SuperLink at {address} did not start the run: {error}") from None
+    finally:
+        client.close()
+    audit.write("start", run=run, by=by, **hashes(bundle))
+    return run
