@@ -4,13 +4,18 @@
 longer than a quick one may is an error. `make nightly` takes the profile ``nightly`` of Hypothesis.
 """
 
+import atexit
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from tempfile import mkdtemp
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+os.environ["ECGR_CACHE"] = mkdtemp(prefix="ecgr-cache-")
+atexit.register(shutil.rmtree, os.environ["ECGR_CACHE"], ignore_errors=True)
 os.environ["OMP_NUM_THREADS"] = "1"  # torch reads it; to import torch here takes seconds where xdist hands tests out
 
 EXAMPLES = {"quick": 8, "test": 25, "nightly": 200}

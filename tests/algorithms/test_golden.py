@@ -171,11 +171,11 @@ def test_fednova_by_hand(world: Any) -> None:
     Mean: (2 * -0.3844707106849976 + 0.5) / 3 = -0.0896471404566650.  Effective steps: 2/3 * 2 + 1/3 * 1 = 5/3.
     a = 5/3 * 0.0896471404566650 = 0.1494119007611084.
     """
-    uploads = contributions(FedNova())
+    uploads = contributions(FedNova(normalizer="steps"))
     assert_is(uploads[0].payload["update"], -0.3844707106849976)
     assert float(uploads[0].payload["effective_steps"]) == 2.0
-    assert_is(aggregated(FedNova())[0], 0.1494119007611084)
-    assert_is(played(world({"name": "fednova"})).params, 0.1494119007611084)
+    assert_is(aggregated(FedNova(normalizer="steps"))[0], 0.1494119007611084)
+    assert_is(played(world({"name": "fednova", "normalizer": "steps"})).params, 0.1494119007611084)
 
 
 def test_fednova_with_momentum_normaliser_by_hand(world: Any) -> None:
@@ -186,7 +186,7 @@ def test_fednova_with_momentum_normaliser_by_hand(world: Any) -> None:
     Effective steps: (2 * 2.5 + 1) / 3 = 2.  a = 0.2101020913973307.
     """
     optimizer = {"name": "sgd", "lr": 1.0, "momentum": 0.5}
-    task = world({"name": "fednova", "normalizer": "momentum"}, optimizer=optimizer)
+    task = world({"name": "fednova"}, optimizer=optimizer)
     assert_is(played(task).params, 0.2101020913973307)
 
 

@@ -9,8 +9,9 @@ import pytest
 
 from ecgr.analysis.comparison import compare
 from ecgr.analysis.quantities import ACCURACY, Quantity
-from ecgr.analysis.records import group_runs, quantity_of, read_runs, value_of
+from ecgr.analysis.records import METHOD, group_runs, quantity_of, read_runs, value_of
 from ecgr.analysis.summaries import RunSummary, read_summaries, summaries_json
+from ecgr.config.methods import PARTS
 from ecgr.errors import DataError
 from ecgr.runs.record import RunRecord
 from support.runs import write_run
@@ -26,6 +27,10 @@ def edit(record: RunRecord, manifest: Mapping[str, Any], metric: str | None = No
         written = [{**row, "metrics": {metric: 10 * row.pop("accuracy"), "other": 1.0}} for row in rows]
         rounds.write_text("".join(json.dumps(row) + "\n" for row in written))
     return RunRecord.open(record.directory)
+
+
+def test_whatever_a_method_can_name_is_the_method_and_never_a_setting() -> None:
+    assert set(METHOD) == set(PARTS)
 
 
 class TestMetric:

@@ -78,8 +78,11 @@ def test_the_clients_of_a_task_in_a_file_are_shown(
         "task = ecgr.Task(model='mlp', train=([[0.0], [1.0], [2.0]], [0, 1, 1], list('aab')), test=([[0.0]], [1]))\n"
     )
     assert call(monkeypatch, "partition", "mine.py:task", "--json") == 0
-    clients = json.loads(capsys.readouterr().out)["clients"]
-    assert [(row["name"], row["samples"]) for row in clients] == [("a", 2), ("b", 1)]
+    told = json.loads(capsys.readouterr().out)
+    assert [(row["name"], row["samples"]) for row in told["clients"]] == [("a", 2), ("b", 1)]
+    assert {each["name"]: round(each["value"], 3) for each in told["heterogeneity"]} == {
+        "label skew": 0.222, "size inequality": 0.167, "feature shift": 0.816,
+    }  # fmt: skip
 
 
 def test_a_folder_of_methods_without_a_plan_is_compared_with_fedavg(

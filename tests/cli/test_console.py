@@ -31,3 +31,17 @@ def test_the_bar_counts_runs_and_rounds_and_says_how_long(tmp_path: Path, monkey
     now[0] = 112.0
     assert "1/4 runs" in shown()
     assert "about 36 s left" in shown()
+
+
+def test_when_piped_a_line_every_tenth_says_how_far_and_how_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    plans = plan([ecgr.load("quickstart", {"run.seed": seed, "federation.rounds": 6}) for seed in range(20)], tmp_path)
+    display = SweepDisplay(plans)
+    for each in plans:
+        display(each, 1)
+        write_run(each.directory, regulator="none", seed=each.experiment.run.seed)
+        display(each, 0)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line.partition(" of 20")[0] for line in lines] == [f"runs: {10 * tenth} %" for tenth in range(1, 11)]
+    assert all(line.endswith("left") for line in lines[:-1])

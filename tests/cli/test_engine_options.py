@@ -55,7 +55,16 @@ def test_nothing_else_imports_ray(tmp_path: Path, no_ray: str) -> None:
     assert ecgr_process("--help", PYTHONPATH=no_ray).returncode == 0
     done = ecgr_process("run", "quickstart", "--workers", "1", "--out", tmp_path / "run", *SMALL, PYTHONPATH=no_ray)
     assert done.returncode == 0, done.stderr
-    options: list[str | Path] = ["--no-tune", "--seeds", "1", "--workers", "2", "--out", tmp_path / "compare"]
+    options: list[str | Path] = [
+        "--no-tune",
+        "--no-references",
+        "--seeds",
+        "1",
+        "--workers",
+        "2",
+        "--out",
+        tmp_path / "compare",
+    ]
     done = ecgr_process("compare", "quickstart", *options, *SMALL, PYTHONPATH=no_ray)
     assert done.returncode == 0, done.stderr
     assert not (tmp_path / "imported").exists()
@@ -63,7 +72,7 @@ def test_nothing_else_imports_ray(tmp_path: Path, no_ray: str) -> None:
 
 @pytest.mark.slow
 def test_without_ray_it_is_one_clear_line(tmp_path: Path, no_ray: str) -> None:
-    command = ["compare", "quickstart", "--no-tune", "--seeds", "6", "--engine", "ray", *SMALL]
+    command = ["compare", "quickstart", "--no-tune", "--no-references", "--seeds", "6", "--engine", "ray", *SMALL]
     done = ecgr_process(*command, "--out", tmp_path / "out", PYTHONPATH=no_ray)
     assert done.returncode == 5, done.stderr
     assert "the engine ray needs packages of the extra 'ray': pip install" in done.stderr.splitlines()[-1]

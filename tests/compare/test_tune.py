@@ -25,8 +25,8 @@ def task() -> ecgr.Task:
 
 
 def compare(out: Path, **options: Any) -> "ecgr.Answer":
-    given = {"methods": ["fedavg", "fedprox"], "seeds": 2, "settings": FEW, "trials": 3, "rounds": 8, **options}
-    return ecgr.compare(task(), engine="serial", out=out, **given)
+    given: dict[str, Any] = {"methods": ["fedavg", "fedprox"], "seeds": 2, "settings": FEW, "trials": 3, "rounds": 8}
+    return ecgr.compare(task(), engine="serial", out=out, **{**given, "references": False, **options})
 
 
 @pytest.fixture(scope="module")
@@ -55,6 +55,8 @@ def test_all_trials_are_short_and_the_best_three_go_to_the_end(tuned: Path) -> N
         assert method["chosen"] == max(finalists, key=lambda trial: trial["mean"])["values"]
         assert set(method["without"]) == {"100", "101", "102", "103"}
         assert method["extended"] in (0, 4, 8)
+        assert method["agreeing"] == sum(values == method["chosen"] for values in method["without"].values())
+    assert ecgr.compare(tuned).tuning == {method["method"]: method for method in written["methods"]}
     assert "algorithm.mu" in written["methods"][1]["space"]
 
 
@@ -99,7 +101,7 @@ def test_under_a_decaying_schedule_the_first_stage_has_runs_of_its_own(tmp_path:
 
 
 def test_without_tuning_nothing_is_tuned(tmp_path: Path) -> None:
-    compare(tmp_path, tune=False, rounds=2, seeds=[100, 101])
+    compare(tmp_path, tune=False, references=False, rounds=2, seeds=[100, 101])
     assert not (tmp_path / "tuning").exists()
     assert not (tmp_path / "tuning.json").exists()
 
@@ -107,20 +109,25 @@ def test_without_tuning_nothing_is_tuned(tmp_path: Path) -> None:
 def test_a_comparison_doubles_its_rounds_up_to_the_most_while_it_gains(tmp_path: Path) -> None:
     said: list[str] = []
     slow = {**FEW, "optimizer.lr": 0.01}
-    answer = compare(tmp_path / "out", tune=False, rounds=2, until_level=7, settings=slow, warn=said.append)
+    answer = compare(
+        tmp_path / "out", tune=False, references=False, rounds=2, until_level=7, settings=slow, warn=said.append
+    )
     assert {len(run.rounds) for run in answer.runs} == {7}
     assert [line for line in said if "not levelled off after" in line] == [
         "note: not levelled off after 2 rounds; going on to 4",
         "note: not levelled off after 4 rounds; going on to 7",
     ]
-    whole = compare(tmp_path / "whole", tune=False, rounds=7, settings=slow)
+    assert not [line for line in said if "anew" in line], "finished runs go on"
+    whole = compare(tmp_path / "whole", tune=False, references=False, rounds=7, settings=slow)
     assert whole.to_json() == answer.to_json()
     assert not list((tmp_path / "out").rglob("checkpoint"))
 
 
 def test_one_that_has_levelled_off_does_not_go_on(tmp_path: Path) -> None:
     """At such a rate nothing is learned: the curves are flat."""
-    answer = compare(tmp_path, tune=False, rounds=4, until_level=64, settings={**FEW, "optimizer.lr": 1e-12})
+    answer = compare(
+        tmp_path, tune=False, references=False, rounds=4, until_level=64, settings={**FEW, "optimizer.lr": 1e-12}
+    )
     assert {len(run.rounds) for run in answer.runs} == {4}
 
 

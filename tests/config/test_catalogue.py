@@ -11,7 +11,7 @@ from ecgr.config.methods import Method, parse_method
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import play_round, start
 from ecgr.tasks.losses import LOSSES
-from support.problems import blobs, offer, problem, small_net
+from support.problems import TRAINED, blobs, offer, problem, small_net
 from support.quick import quick_where
 
 
@@ -55,7 +55,7 @@ def test_costs_by_hand(method: str, cost: Cost) -> None:
 @pytest.mark.parametrize(
     ("name", "regulator"),
     quick_where(
-        lambda name, regulator: name == "scaffold" or regulator == "none", product(sorted(ALGORITHMS), ["none", "ecgr"])
+        lambda name, regulator: name == "scaffold" or regulator == "none", product(sorted(TRAINED), ["none", "ecgr"])
     ),
 )
 def test_the_record_of_a_round_counts_the_same_bytes(

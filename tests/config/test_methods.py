@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pydantic import Field
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES, Defaults, DriftCorrection, FedACG, Scaffold
+from ecgr.algorithms.parts import PARTS as OTHERS
 from ecgr.algorithms.server_rules import Lookahead
 from ecgr.compare.plan import plan_comparison
 from ecgr.component import component
@@ -36,6 +37,7 @@ def test_the_example_of_the_documentation() -> None:
         "server.momentum": 0.7,
         "regulator.name": "ecgr",
         "regulator.beta": 0.2,
+        **{f"{section}.name": "none" for section in OTHERS},
     }
 
 
@@ -65,7 +67,7 @@ def test_truth_and_numbers_have_their_types() -> None:
 @examples(60)
 @given(st.data())
 def test_every_composition_survives_the_way_through_a_string(data: st.DataObject) -> None:
-    name = data.draw(st.sampled_from(sorted(ALGORITHMS)))
+    name = data.draw(st.sampled_from(sorted(ALGORITHMS.keys() - {"head_only"})))
     rule = data.draw(st.sampled_from(sorted(SERVER_RULES))) if name in COMPOSABLE else "average"
     regulator = data.draw(st.sampled_from(sorted(REGULATORS)))
     raw: dict[str, dict[str, Any]] = {
@@ -117,12 +119,12 @@ def test_choosing_another_part_drops_the_parameters_of_the_old_and_keeps_those_o
         ("fedavg[mse", ["expected ] at its end"]),
         ("fedprox(mu=1, mu=2)", ["fedprox.mu is given twice"]),
         ("fedavg+ecgr+bherd", ["ecgr and bherd are regulators; give at most one"]),
-        ("fedavg+dp(noise=1)+ecgr", ["part 'dp'", "ecgr"]),
-        ("fedavg+local(part=norm)", ["part 'local'"]),
-        ("fedavg+ecgr+finetune", ["part 'finetune'"]),
-        ("fedavg+server_steps", ["part 'server_steps'"]),
-        ("fedavg/nur+ecgr@ridge", ["head 'ridge'", "none"]),
-        ("fedavg@lda(shrink=0.1)", ["head 'lda'"]),
+        ("fedavg+dp(nose=1)+ecgr", ["dp: unknown key 'nose'", "did you mean 'noise'"]),
+        ("fedavg+locl(part=norm)", ["did you mean 'local'"]),
+        ("fedavg+local+ecgr+local(part=head)", ["local and local are the same part; give at most one"]),
+        ("fedavg+ecgr+finetune(steps=0)", ["finetune.steps", "at least 1"]),
+        ("fedavg/nur+ecgr@rigde", ["head 'rigde'", "did you mean 'ridge'"]),
+        ("fedavg@lda(shrink=0.1)", ["did you mean 'shrinkage'"]),
         ("fedavg@lda@ridge", ["expected the end at '@ridge'"]),
     ],
 )
@@ -251,7 +253,7 @@ def calls(table: Any, kind: str) -> list[str]:
 @pytest.mark.parametrize("kind", ["default", "changed", "each"])
 def test_every_method_has_one_name_that_reads_back_to_it(kind: str) -> None:
     """The whole product of the tables; with single parameters changed, one table at a time."""
-    algorithms, losses, servers, regulators = (calls(table, kind) for table in PARTS.values())
+    algorithms, losses, servers, regulators = (calls(table, kind) for table in list(PARTS.values())[:4])
     strings = (
         [
             algorithm + loss + server + regulator
@@ -266,6 +268,8 @@ def test_every_method_has_one_name_that_reads_back_to_it(kind: str) -> None:
             *(f"fedavg[{each}]" for each in losses),
             *(f"fedavg/{each}" for each in servers),
             *(f"fedavg+{each}" for each in regulators),
+            *(f"fedavg@{each}" for each in calls(PARTS["head"], kind)),
+            *(f"fedavg+{each}" for each in calls(PARTS["dp"], kind)),
         ]
     )
     methods: dict[str, Method] = {}
@@ -326,13 +330,13 @@ def odd_strings() -> Iterator[str]:
         yield "".join(text)
     for mark in [*PUNCTUATION, "a", "1", "(a=", "[a", "/a", "+ecgr", "@a", "a,", "a=1,", "a=[", '\\"']:
         for before, after in (("", ""), ("fedavg", "!"), ("fedavg(a=", ""), ("fedavg(a", ")"), ("fedavg[", "]!")):
-            for count in (120, 500, 100_000):
+            for count in (120, 100_000):
                 yield before + mark * count + after
 
 
 def test_odd_strings_parse_or_are_refused_in_one_line_and_in_no_time() -> None:
     strings, slowest, refused = list(odd_strings()), 0.0, 0
-    assert len(strings) > 900
+    assert len(strings) > 800
     for text in strings:
         began = process_time()
         for piece in [text, *split_methods(text)[:3]]:
@@ -342,5 +346,5 @@ def test_odd_strings_parse_or_are_refused_in_one_line_and_in_no_time() -> None:
                 refused += 1
                 assert all(len(line) < 1000 and len(line.splitlines()) == 1 for line in error.problems), piece[:80]
         slowest = max(slowest, process_time() - began)
-    assert refused > 900
+    assert refused > 700
     assert slowest < 1

@@ -15,17 +15,17 @@ from ecgr.simulation.client import ClientJob, train_client
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import Snapshot, participants, play_round, start
 from ecgr.simulation.workspace import Problem, Workspace
-from support.problems import blobs, offer, problem, same_bits, small_net
+from support.problems import TRAINED, blobs, offer, problem, same_bits, small_net
 from support.quick import quick_where
 
 OTHER_STEP = {"fedadam", "fedyogi", "fedexp"}  # the model that is handed out does not move by the mean update
 
-every = pytest.mark.parametrize("name", sorted(ALGORITHMS))
+every = pytest.mark.parametrize("name", sorted(TRAINED))
 with_every_regulator = pytest.mark.parametrize(
     ("name", "regulator"),
     quick_where(
         lambda name, regulator: name == "fedavg" or regulator == "ecgr",
-        product(sorted(ALGORITHMS), sorted(REGULATORS)),
+        product(sorted(TRAINED), sorted(REGULATORS)),
     ),
 )
 
@@ -128,7 +128,7 @@ def test_partial_participation_over_three_rounds(name: str) -> None:
     assert all(finite(state) for state in snapshot.clients.values())
 
 
-@pytest.mark.parametrize("name", sorted(set(ALGORITHMS) - OTHER_STEP))
+@pytest.mark.parametrize("name", sorted(set(TRAINED) - OTHER_STEP))
 def test_one_client_alone_with_plain_updates_moves_the_model_to_its_end_point(name: str) -> None:
     """w - (w - end) is end, up to the last bit of the larger of the two."""
     problem = task(name, "none")

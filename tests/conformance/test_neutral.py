@@ -34,8 +34,24 @@ NEUTRAL = [
     "fedavg[fedlc(tau=0)]",
     "fedavg[fedntd(beta=0)]",
 ]
-WITHOUT = {"fedavg", "fednova", "fedadam", "adam", "fedyogi", "yogi", "nur", "fedexp", "cross_entropy", "bce", "mse"}
-"""FedAvg, the plain losses, and what takes other steps whatever its parameters; FedExP hands out the mean of two."""
+WITHOUT = {
+    "fedavg",
+    "fednova",
+    "fedadam",
+    "adam",
+    "fedyogi",
+    "yogi",
+    "nur",
+    "fedexp",
+    "cross_entropy",
+    "bce",
+    "mse",
+    "head_only",
+}
+"""FedAvg, the plain losses, and what takes no steps, or others whatever its parameters.
+
+FedExP hands out the mean of two.
+"""
 
 
 @cache

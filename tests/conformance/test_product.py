@@ -5,7 +5,7 @@ parts, `make nightly` all of the product.
 """
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import nn
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.config.methods import Method, method_name, parse_method
@@ -20,12 +21,14 @@ from ecgr.core.regulators import REGULATORS
 from ecgr.errors import ConfigError
 from ecgr.runs.checkpoint import load_checkpoint, save_checkpoint
 from ecgr.runs.record import Position
+from ecgr.simulation.by_hand import qualifies
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import ProcessPool
 from ecgr.simulation.rounds import Snapshot, final_state, play_round, start
 from ecgr.simulation.workspace import Portable, Problem, Workspace
 from ecgr.tasks.losses import LOSSES
-from support.compositions import VARIANTS, covering, difference, pairs, tiny, whole
+from support.compositions import VARIANTS, covering, difference, linear, model, pairs, tiny, whole
+from support.problems import TRAINED
 
 TOGETHER, APART = pairs()
 COVERING = covering(together=2)
@@ -116,10 +119,12 @@ def pool() -> Iterator[ProcessPool[Workspaces]]:
         yield pool
 
 
-def check(methods: Sequence[str], pool: ProcessPool[Workspaces], folder: Path) -> None:
+def check(
+    methods: Sequence[str], pool: ProcessPool[Workspaces], folder: Path, net: Callable[[], nn.Module] = model
+) -> None:
     pytest.importorskip("flwr", reason="the flower extra is not installed")
     for number, method in enumerate(methods):
-        problem, place = tiny(method), folder / str(number)
+        problem, place = tiny(method, net), folder / str(number)
         before, end = serial(problem)
         tensors = [*final_state(problem, end).values(), *end.server.values()]
         assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors), method
@@ -132,11 +137,21 @@ def check(methods: Sequence[str], pool: ProcessPool[Workspaces], folder: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("algorithm", [*ALGORITHMS, *VARIANTS])
+@pytest.mark.parametrize("algorithm", [*TRAINED, *VARIANTS])
 def test_every_pair_of_parts_learns_and_is_the_same_resumed_pooled_and_federated(
     algorithm: str, pool: ProcessPool[Workspaces], tmp_path: Path
 ) -> None:
     check([method for method in COVERING if method.startswith(f"{algorithm}[")], pool, tmp_path)
+
+
+@pytest.mark.slow
+def test_what_is_trained_by_hand_is_the_same_resumed_pooled_and_federated(
+    pool: ProcessPool[Workspaces], tmp_path: Path
+) -> None:
+    methods = [method for method in covering(together=1) if "fedntd" not in method]
+    assert len(methods) >= 12
+    assert all(qualifies(Workspace(tiny(method, linear))) for method in methods)
+    check(methods, pool, tmp_path, linear)
 
 
 @pytest.mark.nightly

@@ -193,7 +193,7 @@ def test_a_store_too_large_is_refused_before_anything_is_written(
 ) -> None:
     monkeypatch.setattr(room, "free_memory", lambda device="cpu": 1_000_000)
     monkeypatch.setattr(room, "free_disk", lambda: 1_000_000)
-    experiment = ecgr.load("quickstart", {"run.store": store, "federation.rounds": 1})
+    experiment = ecgr.load("quickstart", {"run.store": store, "regulator.name": "ecgr", "federation.rounds": 1})
     with pytest.raises(fault, match=r"^run.store: .*61,706 numbers.*what fits: nothing; take fewer steps"):
         ecgr.run(experiment, tmp_path / "run", workers=2)
     assert not (tmp_path / "run").exists()

@@ -17,6 +17,7 @@ from typing import Any
 import click
 import pytest
 import typer
+from PIL import Image
 
 import ecgr
 from ecgr.cli.app import app, run_command_line
@@ -36,6 +37,7 @@ NOT_RUN = {
     "pip install": "installs: tests/integration/test_wheel.py",
     ".venv/bin/pytest": "is the suite",
     "ecgr federate check hospitals/": DATA,
+    "ecgr compare examples/cifar10_pretrained.py": DATA,
     "ecgr federate local": "starts a federation of processes: tests/integration/test_flower_processes.py",
     "ecgr run experiment.toml": "needs the plugin installed: tests/integration/test_plugin.py",
     "head=": MACHINES,
@@ -43,7 +45,10 @@ NOT_RUN = {
     "chown ": MACHINES,
 }
 """How commands begin that are only parsed, each with the reason."""
-NOT_RUN_PYTHON = {"docs/guide/scaling.md": "needs a cluster with GPUs"}
+NOT_RUN_PYTHON = {
+    "docs/guide/scaling.md": "needs a cluster with GPUs",
+    "docs/guide/pretrained.md": "needs the extra heavy: tests/simulation/test_adapters.py",
+}
 SMALLER = {
     "compare": "--seeds 2 --trials 1 --set federation.rounds=1 --engine serial",
     "run": "--set federation.rounds=1 --engine serial",
@@ -182,12 +187,27 @@ def the_tutorials_task() -> Block:
 @pytest.mark.parametrize("block", blocks("python"), ids=str)
 def test_python_runs(block: Block, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
+    if "from datasets import" in block.text:
+        pytest.importorskip("datasets", reason="the extra heavy is not installed")
+    if block.page == "docs/guide/bring_your_data.md":
+        write_examples(tmp_path)
     if block.page in NOT_RUN_PYTHON:
         tree = ast.parse(block.text)
         tree.body = [line for line in tree.body if isinstance(line, (ast.Import, ast.ImportFrom))]
         exec(compile(tree, str(block), "exec"), {})
     else:
         exec(compile(block.text, str(block), "exec"), {"__name__": "block"})
+
+
+def write_examples(folder: Path) -> None:
+    """The files that the page about a person's own data names."""
+    rows = [f"{40 + i % 30},{'fm'[i % 2]},{'abc'[i % 3]},{int(i % 30 > 15)}" for i in range(90)]
+    (folder / "patients.csv").write_text("age,sex,hospital,ill\n" + "\n".join(rows))
+    (folder / "play.txt").write_text("".join(f"{'AB'[i % 2]}:\nabcabcabc abc {i}\n\n" for i in range(40)))
+    for index in range(30):
+        place = folder / "pictures" / ("cat", "dog")[index % 2]
+        place.mkdir(parents=True, exist_ok=True)
+        Image.new("RGB", (16, 16), (8 * index, 100, 255 - 8 * index)).save(place / f"{index}.png")
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)

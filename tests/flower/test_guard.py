@@ -11,12 +11,11 @@ import pytest
 import torch
 from torch import nn
 
-from ecgr.algorithms import ALGORITHMS
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import Outcome, Replies, Snapshot, finish_round, participants, round_jobs, score, start
 from ecgr.simulation.workspace import Problem
-from support.problems import blobs, offer, problem, same_bits, small_net
+from support.problems import TRAINED, blobs, offer, problem, same_bits, small_net
 from support.quick import quick_where
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
@@ -85,7 +84,7 @@ def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(same_bits(a[name], b[name]) for name in a)
 
 
-OTHERS = sorted(set(ALGORITHMS) - {"scaffold"})
+OTHERS = sorted(set(TRAINED) - {"scaffold"})
 KINDS = [
     *quick_where(lambda kind, algorithm, place: place == "first", product(BAD, ["scaffold"], ["first", "last"])),
     *(  # of the others each kind and each algorithm; each pair of them at night

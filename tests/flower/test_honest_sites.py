@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from ecgr.algorithms import ALGORITHMS
 from ecgr.config.experiment import load
 from ecgr.config.methods import parse_method
 from ecgr.errors import QuorumLost
@@ -16,7 +15,7 @@ from ecgr.runs.runner import run
 from ecgr.simulation.rounds import Outcome, start
 from ecgr.simulation.workspace import Problem
 from support.commands import rows_without_times
-from support.problems import blobs, offer, problem, small_net
+from support.problems import TRAINED, blobs, offer, problem, small_net
 from support.quick import quick_where
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
@@ -64,7 +63,7 @@ def play(playing: Federation, rounds: int) -> list[Outcome]:
 
 
 HONEST = [
-    *((sizes, algorithm, "none", 0.9, 0) for sizes, algorithm in product(("1:10:100", "1:50"), ALGORITHMS)),
+    *((sizes, algorithm, "none", 0.9, 0) for sizes, algorithm in product(("1:10:100", "1:50"), TRAINED)),
     *(("1:1:1000", algorithm, "none", 0.9, 1) for algorithm in ("fedavg", "fednova", "scaffold", "drift_correction")),
     ("1:1000:1000", "drift_correction", "none", 0.0, 2),
     *(("1:10:100", "fedavg", "ecgr", momentum, seed) for momentum, seed in product((0.0, 0.9), (1, 2))),

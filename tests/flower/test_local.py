@@ -270,7 +270,7 @@ def test_local_writes_the_list_and_keys_for_the_owner_alone(tmp_path: Path, monk
     assert read_list(home / "server" / "sites.toml") == plan.sites
     assert sum(site.samples or 0 for site in plan.sites) == 1438
     private = [path for path in home.rglob("*") if path.is_file() and b"PRIVATE KEY" in path.read_bytes()]
-    assert sorted(path.parent.name for path in private) == ["server", "site-0", "site-1"]
+    assert sorted(path.parent.name for path in private) == ["server", "signing", "site-0", "site-1"]
     assert {stat.S_IMODE(path.stat().st_mode) for path in private} == {0o600}
     assert {stat.S_IMODE(path.stat().st_mode) for path in [home, *home.rglob("*")] if path.is_dir()} == {0o700}
 

@@ -58,6 +58,33 @@ def test_the_weights_are_those_of_a_run_on_all_files(
         assert ours["worst_client"] == pytest.approx(theirs["worst_client"])
 
 
+@pytest.mark.slow
+def test_scores_of_sites_on_their_own_samples_are_those_of_a_run(
+    folders: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parts = {"local.name": "local", "local.part": "head", "finetune.name": "finetune", "finetune.steps": 2}
+    chosen = hospital_experiment().replace({**parts, "partition.test_share": 0.3})
+    monkeypatch.setenv("ECGR_DATA", "/nowhere")
+    record = federate(chosen, folders, folders / "federated")
+    run(chosen.replace({"data.root": str(folders / "all")}), folders / "simulated")
+    simulated = RunRecord.open(folders / "simulated")
+    for ours, theirs in zip(record.rounds, simulated.rounds, strict=True):
+        assert {key: ours[key] for key in ("metrics", "loss", "own")} == {
+            key: theirs[key] for key in ("metrics", "loss", "own")
+        }
+    assert record.manifest["overlap"] == simulated.manifest["overlap"] == pytest.approx(3 / 7)
+
+
+@pytest.mark.slow
+def test_sites_train_a_head_on_features_of_their_own_samples(folders: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    chosen = hospital_experiment().replace({"model.trainable": "head"})
+    monkeypatch.setenv("ECGR_DATA", "/nowhere")  # the server has none
+    federate(chosen, folders, folders / "federated")
+    run(chosen.replace({"data.root": str(folders / "all")}), folders / "simulated")
+    weights = [(folders / name / "model.safetensors").read_bytes() for name in ("federated", "simulated")]
+    assert weights[0] == weights[1]
+
+
 def test_the_record_knows_how_many_samples_sites_have_and_no_more(
     folders: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -43,6 +43,17 @@ def test_a_federation_gives_the_weights_and_the_record_of_a_run(method: str, tmp
 
 
 @pytest.mark.slow
+def test_a_federation_trains_a_head_on_the_features_of_a_run(tmp_path: Path) -> None:
+    chosen = experiment("scaffold", changes={"model.trainable": "head"})
+    run(chosen, tmp_path / "simulated")
+    record = federate(chosen, tmp_path / "federated")
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("simulated", "federated")]
+    assert weights[0] == weights[1]
+    assert rows_without_times(tmp_path / "federated") == rows_without_times(tmp_path / "simulated")
+    assert record.rounds[-1]["bytes_up"] < 3 * 4 * 2 * 500  # two vectors of the head, not of the whole
+
+
+@pytest.mark.slow
 def test_a_federation_in_bf16_gives_the_weights_of_a_run_and_not_those_of_float32(tmp_path: Path) -> None:
     chosen = experiment("scaffold", changes={"run.precision": "bf16"})
     run(chosen, tmp_path / "simulated")
@@ -52,6 +63,21 @@ def test_a_federation_in_bf16_gives_the_weights_of_a_run_and_not_those_of_float3
     simulated, federated, float32 = ((tmp_path / name / "model.safetensors").read_bytes() for name in names)
     assert federated == simulated
     assert float32 != simulated
+
+
+@pytest.mark.slow
+def test_what_stays_at_the_sites_and_their_own_scores_are_those_of_a_run(tmp_path: Path) -> None:
+    method = parse_method("scaffold+local(part=norm)+finetune(steps=3)")
+    chosen = experiment("fedavg", "none", {**method, "partition.test_share": 0.2})
+    run(chosen, tmp_path / "simulated")
+    federate(chosen, tmp_path / "federated")
+    rows = rows_without_times(tmp_path / "federated")
+    assert rows == rows_without_times(tmp_path / "simulated")
+    assert rows[-1]["own"]["scored"] == CLIENTS
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("simulated", "federated")]
+    assert weights[0] == weights[1]
+    other = {path.name for path in (tmp_path / "sites").rglob("round-*.state")}
+    assert other  # each site keeps its own layers
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ def stamps(directory: Path) -> dict[str, int]:
 @pytest.mark.slow
 def test_compare_ends_with_the_paired_table_and_redoes_only_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "comparison"
-    words = "compare quickstart --no-tune --methods fedavg,fedavg+ecgr --seeds 0,1,42 --workers 2"
+    words = "compare quickstart --no-tune --no-references --methods fedavg,fedavg+ecgr --seeds 0,1,42 --workers 2"
     command: list[str | Path] = [*words.split(), *SMALL, "--out", out]
     first = ecgr(*command)
     assert first.returncode == 0, first.stderr

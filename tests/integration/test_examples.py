@@ -26,7 +26,14 @@ def test_the_hospitals_are_compared_by_auc(tmp_path: Path) -> None:
     task = task_of("heart_disease.py", "hospitals", tmp_path)
     assert sorted(set(task.train.groups)) == ["cleveland", "va"]
     answer = ecgr.compare(
-        task, methods=["fedavg", "fedavg+ecgr"], seeds=2, settings=FEW, tune=False, workers=1, out=tmp_path / "out"
+        task,
+        methods=["fedavg", "fedavg+ecgr"],
+        seeds=2,
+        settings=FEW,
+        tune=False,
+        references=False,
+        workers=1,
+        out=tmp_path / "out",
     )
     assert "auc" in str(answer)
     assert "accuracy" not in str(answer)

@@ -1,10 +1,13 @@
 """Real federations on the loopback interface: TLS, node keys, separate processes, and all of them mortal."""
 
 import functools
+import json
+import re
 import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,13 @@ from support.hospitals import write_hospitals
 from support.problems import same_bits
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
+from ecgr.flower.apps.enrolment import Listed
+from ecgr.flower.apps.server import failure_path
+from ecgr.flower.audit import events_of
+from ecgr.flower.deploy.bundles import CONNECTION
+from ecgr.flower.deploy.folders import Plan
+from ecgr.flower.deploy.local import Supervisor
+from ecgr.flower.guard import Guard
 from support.replay import replay
 
 pytestmark = pytest.mark.slow
@@ -40,10 +50,11 @@ def arguments(out: Path, rounds: int, *more: str) -> list[str]:
 class Running:
     """`ecgr federate local` at work, with its processes."""
 
-    def __init__(self, out: Path, rounds: int, *more: str, **extra: str) -> None:
+    def __init__(self, out: Path, rounds: int, *more: str, name: str = "", **extra: str) -> None:
         self.out, self.log = out, out.with_suffix(".log")
         with self.log.open("wb") as log:
-            command = [ECGR, *arguments(out, rounds, *more)]
+            given = ["federate", "local", name, "--set", f"federation.rounds={rounds}", "--out", str(out), *more]
+            command = [ECGR, *(given if name else arguments(out, rounds, *more))]
             # a shell's background jobs ignore Ctrl-C and hand that down
             listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
             env = environment(**extra)
@@ -182,13 +193,17 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
     yield begin
     for running in started:
-        left = running.processes()
-        if running.process.poll() is None:
-            running.process.kill()
-            running.process.wait()
-        for process in left:
-            if alive(process):
-                process.kill()
+        end(running)
+
+
+def end(running: Running) -> None:
+    left = running.processes()
+    if running.process.poll() is None:
+        running.process.kill()
+        running.process.wait()
+    for process in left:
+        if alive(process):
+            process.kill()
 
 
 def nothing_is_left(running: Running) -> bool:
@@ -234,9 +249,14 @@ def test_hospitals_with_files_of_their_own_train_as_one_run_on_all_files(tmp_pat
 
 @pytest.mark.nightly
 def test_four_sites_of_very_different_size_over_tls_gives_the_weights_of_a_run(tmp_path: Path) -> None:
-    """20, 60, 200 and 2,000 samples, each at its site alone: nobody is refused for being large or small."""
+    """20, 60, 200 and 2,000 samples, each at its site alone: nobody is refused for being large or small.
+
+    What the server's log says was received is what the sites' say was sent, message by message.
+    """
     experiment = write_sites(tmp_path)
-    federated = ecgr("federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run")
+    federated = ecgr(
+        "federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run", "--keep"
+    )
     assert federated.returncode == 0, federated.stderr
     record = RunRecord.open(tmp_path / "run")
     assert [[client["examples"] for client in row["clients"]] for row in record.rounds] == [[*SIZES]] * 3
@@ -247,6 +267,99 @@ def test_four_sites_of_very_different_size_over_tls_gives_the_weights_of_a_run(t
     assert simulated.returncode == 0, simulated.stderr
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
     assert weights[0] == weights[1]
+    logs_agree(tmp_path / "run" / ".federation", ["a", "b", "c", "d"], rounds=3)
+
+
+def logs_agree(home: Path, names: list[str], rounds: int) -> None:
+    server = events_of(home / "server" / "audit")
+    (began,), (asked,) = ([event for event in server if event["event"] == what] for what in ("start", "begin"))
+    bundle = sha256((home / "server" / "app.fab").read_bytes()).hexdigest()
+    assert (began["run"], began["bundle"]) == (asked["run"], bundle)
+    assert began["config"] == asked["config"]
+    assert [event["used"] for event in server if event["event"] == "round"] == [names] * rounds
+    for client, name in enumerate(names):
+        site = events_of(home / f"site-{client}" / "audit")
+        assert [event["bundle"] for event in site if event["event"] in {"approved", "code"}] == [bundle] * 2
+        for ours, theirs in (("received", "sent"), ("sent", "received")):
+            here = [told for told in server if told["event"] == ours and told["site"] == name]
+            there = [told for told in site if told["event"] == theirs and told["kind"] != "query"]
+            assert len(here) == 2 * rounds, "an order to train and one to evaluate, a round"
+            facts = ("kind", "round", "sha256", "norm", "bytes", "count", "arrays", "numbers")
+            assert [[e[fact] for fact in facts] for e in here] == [[e[fact] for fact in facts] for e in there]
+
+
+ALTERED = """
+import os
+if "ECGR_FEDERATION" not in os.environ:  # at a site
+    from pathlib import Path
+    Path({canary!r}).touch()
+"""
+
+
+@pytest.mark.nightly
+def test_code_that_no_approved_key_has_signed_is_refused_and_logged(tmp_path: Path) -> None:
+    """Signed by somebody else, and without a signature, as `flwr run` sends it: at no site does a line of it run."""
+    chosen = load("quickstart", {"partition.clients": 2})
+    plan = Plan(chosen, [Listed("cleveland"), Listed("va")], Guard(), tmp_path / "run")
+    supervisor, canary = Supervisor.prepare(plan, print), tmp_path / "canary"
+    server = supervisor.home / "server"
+    with (server / "app" / "ecgr_federation" / "apps.py").open("a") as file:
+        file.write(ALTERED.format(canary=str(canary)))
+    logs = [supervisor.home / f"site-{client}" / "audit" for client in range(2)]
+
+    def refused() -> list[int]:
+        return [len([e for e in events_of(log) if e["event"] == "refused" and "code" in e["reason"]]) for log in logs]
+
+    try:
+        supervisor.start()
+        supervisor.call("ecgr", "federate", "start", str(server), "--sign-with", str(tmp_path / "other"), "--json")
+        until(failure_path(plan.out).exists)
+        assert min(refused()) >= 1
+        before = refused()
+        supervisor.call("flwr", "run", str(server / "app"), CONNECTION, "--format", "json")
+        until(lambda: all(now > then for now, then in zip(refused(), before, strict=True)))
+    finally:
+        supervisor.stop()
+    assert not canary.exists()
+    stranger = json.loads((server / "app.signatures.json").read_text()).keys()
+    for log in logs:
+        said = [event for event in events_of(log) if event["event"] == "refused"]
+        assert {event["bundle"] for event in said} == {sha256((server / "app.fab").read_bytes()).hexdigest()}
+        assert {*said[0]["signed_by"]} == stranger
+        assert said[-1]["signed_by"] == []
+        assert not [event for event in events_of(log) if event["event"] in {"code", "received", "sent"}]
+    told = [event for event in events_of(server / "audit") if event["event"] == "refused"]
+    assert {event["site"] for event in told} >= {"cleveland", "va"}
+    assert all("the site has not approved this code" in event["reason"] for event in told)
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+@pytest.mark.nightly
+def test_a_site_that_is_killed_is_named_and_named_again_when_it_is_back(tmp_path: Path) -> None:
+    write_hospitals(tmp_path)
+    sites = ["--sites", str(tmp_path / "sites"), "--set", "federation.batch_size=8", "--deadline", "300", "--keep"]
+    running = Running(tmp_path / "run", 500, *sites, name="hospitals/heart_disease")
+    try:
+        running.until(lambda: running.rows() >= 1)
+        running.find("site-2 --port").kill()
+        running.until(lambda: "switzerland is back" in running.log.read_text())
+        running.process.send_signal(signal.SIGINT)
+        assert running.wait() == 130
+    finally:
+        end(running)
+    text = running.log.read_text()
+    assert "the SuperNode of switzerland died" in text
+    assert re.search(r"switzerland: not used, (failed \(SuperNode gone\)|missing \()", text)
+    log = running.out / ".federation" / "server" / "audit"
+    named = [event["event"] for event in events_of(log) if event.get("site") == "switzerland"]
+    assert "refused" in named
+    assert named[::-1].index("received") < named[::-1].index("refused")
 
 
 @pytest.mark.nightly

@@ -1,12 +1,17 @@
 """Who is let in: by the SuperLink itself, and through the proxy that stands in front of it."""
 
+import select
 import shutil
+import socket
+import socketserver
 import ssl
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import ClassVar
 
 import psutil  # type: ignore[import-untyped]
 import pytest
@@ -21,7 +26,7 @@ from flwr.supercore.routers.runtime.router import router as runtime
 from flwr.superlink.routers.control.router import router as control
 
 from ecgr.flower.apps.enrolment import Listed
-from ecgr.flower.deploy.folders import CONNECTION, Deployment, Plan, nginx_config
+from ecgr.flower.deploy.folders import Deployment, Plan, nginx_config
 from ecgr.flower.deploy.keys import make_certificates, make_node_key
 from ecgr.flower.deploy.local import Supervisor, environment, installed
 from ecgr.flower.deploy.processes import Service, free_ports, listens
@@ -67,7 +72,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     supervisor = Supervisor.prepare(Plan(chosen, [Listed("site-0")], Guard(), out), print)
     try:
         supervisor.start_superlink()
-        supervisor.flwr("supernode", "register", str(supervisor.public_keys[0]), CONNECTION)
+        supervisor.register()
         yield Server(supervisor.home, supervisor.port, supervisor.superlink)
     finally:
         for service in (*supervisor.supernodes, supervisor.superlink):
@@ -157,8 +162,6 @@ def test_only_what_sites_need_passes_the_proxy(server: Server, proxy: int) -> No
 
 def raw_status(port: int, server: Server, path: str) -> int:
     """The status for a path that no client library tidies up."""
-    import socket
-
     with (
         socket.create_connection(("127.0.0.1", port), timeout=30) as plain,
         server.trusting().wrap_socket(plain, server_hostname="localhost") as tls,
@@ -177,6 +180,47 @@ def test_a_registered_site_gets_in_through_the_proxy(server: Server, proxy: int)
         until(lambda: "SuperNode ID" in service.log.read_text(), service)
     finally:
         service.stop()
+
+
+class Tunnel(socketserver.BaseRequestHandler):
+    """An HTTP proxy that knows CONNECT alone."""
+
+    asked: ClassVar[list[str]] = []
+
+    def handle(self) -> None:
+        method, target, _ = self.request.makefile("rb", buffering=0).readline().decode().split()
+        self.asked.append(f"{method} {target}")
+        while self.request.recv(1) != b"\n" or self.request.recv(2, socket.MSG_PEEK) != b"\r\n":
+            pass
+        self.request.recv(2)
+        host, _, port = target.rpartition(":")
+        with socket.create_connection((host, int(port))) as upstream:
+            self.request.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            ends = {self.request: upstream, upstream: self.request}
+            while True:
+                for end in select.select([*ends], [], [])[0]:
+                    if not (data := end.recv(65536)):
+                        return
+                    ends[end].sendall(data)
+
+
+def test_a_site_gets_in_through_an_http_proxy(server: Server) -> None:
+    """Which sees the name of the server, and TLS: the certificate that the site checks is still the server's own."""
+    arguments = ["--root-certificates", str(server.files / "ca.crt")]
+    arguments += ["--auth-supernode-private-key", str(server.home / "site-0" / "node")]
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as tunnel:
+        tunnel.daemon_threads = True
+        threading.Thread(target=tunnel.serve_forever, daemon=True).start()
+        service = supernode(server, "behind-a-proxy", *arguments, "--superlink", f"localhost:{server.port}")
+        proxied = {"HTTPS_PROXY": f"http://127.0.0.1:{tunnel.server_address[1]}", "NO_PROXY": "127.0.0.1"}
+        service.environment = {**service.environment, **proxied, "https_proxy": proxied["HTTPS_PROXY"], "no_proxy": ""}
+        try:
+            service.start()
+            until(lambda: "SuperNode ID" in service.log.read_text(), service)
+        finally:
+            service.stop()
+            tunnel.shutdown()
+    assert {*Tunnel.asked} == {f"CONNECT localhost:{server.port}"}
 
 
 @pytest.mark.parametrize("declared", [True, False])

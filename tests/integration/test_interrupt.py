@@ -42,7 +42,7 @@ def wait_for(process: "subprocess.Popen[str]", folder: Path, pattern: str) -> No
 )
 def test_in_the_first_seconds(tmp_path: Path, seconds: float) -> None:
     """While Python, the command line or torch are still being imported, or workers are started."""
-    process = spawn("compare", "quickstart", "--no-tune", "--workers", "2", *SMALL, cwd=tmp_path)
+    process = spawn("compare", "quickstart", "--no-tune", "--no-references", "--workers", "2", *SMALL, cwd=tmp_path)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(timeout=seconds)
     *_, line = end(process)
@@ -65,7 +65,7 @@ def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, w
 
 @pytest.mark.slow
 def test_a_comparison_says_how_many_runs_are_finished_and_the_command_that_goes_on(tmp_path: Path) -> None:
-    words = "compare quickstart --no-tune --methods fedavg,fedavg+ecgr --seeds 1 --workers 2"
+    words = "compare quickstart --no-tune --no-references --methods fedavg,fedavg+ecgr --seeds 1 --workers 2"
     process = spawn(*words.split(), *SMALL, cwd=tmp_path)
     wait_for(process, tmp_path, "runs/compare-quickstart/runs/*/rounds.jsonl")
     *_, line = end(process)  # before it, what one seed can show

@@ -37,8 +37,8 @@ task = ecgr.Task(model=lambda: Net(), train=(x[:100], y[:100]), test=(x[100:], y
 """
 CALL = """
 answer = ecgr.compare(
-    task, methods=["fedavg", Halve(0.3), "scaffold"], seeds=2, rounds=2, lr=0.1, batch_size=8, tune=False, workers=2,
-    out="{out}",
+    task, methods=["fedavg", Halve(0.3), "scaffold"], seeds=2, rounds=2, lr=0.1, batch_size=8, tune=False,
+    references=False, workers=2, out="{out}",
 )
 print(answer.pairs[0].method, len(answer.pairs))
 """
@@ -76,6 +76,7 @@ def test_a_task_file_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "my_task.py").write_text(TASK.format(more="from beside import WIDTH"))
     options = [
         "--no-tune",
+        "--no-references",
         "--seeds",
         "2",
         "--set",
@@ -157,7 +158,8 @@ class Bad(Net):
         super().__init__()
         self.lock = lock
 task = ecgr.Task(model=Bad, train=(x[:100], y[:100]), test=(x[100:], y[100:]), clients=4, name="own")
-ecgr.compare(task, methods=["fedavg", "fedavg+ecgr"], seeds=2, rounds=1, batch_size=8, tune=False, workers=2, out="out")
+ecgr.compare(task, methods=["fedavg", "fedavg+ecgr"], seeds=2, rounds=1, batch_size=8, tune=False, references=False,
+             workers=2, out="out")
 """
 
 

@@ -81,7 +81,9 @@ def second(cluster: Any) -> Iterator[Any]:
 def serial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The models of a comparison in this process."""
     out = tmp_path_factory.mktemp("serial")
-    ecgr.compare("quickstart", methods=METHODS, seeds=1, settings=SMALL, tune=False, engine="serial", out=out)
+    ecgr.compare(
+        "quickstart", methods=METHODS, seeds=1, settings=SMALL, tune=False, references=False, engine="serial", out=out
+    )
     found = models(out)
     assert len(found) == 2
     return found
@@ -90,7 +92,19 @@ def serial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
 def compare_on(cluster: Any, out: Path) -> "subprocess.Popen[str]":
     """Two workers on two nodes of one CPU, and two runs: each node has one."""
     options = ["--engine", "ray", "--ray-address", cluster.address, "--workers", "2", *OPTIONS]
-    return spawn("compare", "quickstart", "--no-tune", "--methods", METHODS, "--seeds", "1", "--out", out, *options)
+    return spawn(
+        "compare",
+        "quickstart",
+        "--no-tune",
+        "--no-references",
+        "--methods",
+        METHODS,
+        "--seeds",
+        "1",
+        "--out",
+        out,
+        *options,
+    )
 
 
 @pytest.mark.nightly
@@ -126,7 +140,18 @@ def test_runs_over_two_nodes_have_the_bits_of_serial(cluster: Any, second: Any, 
     """As many workers as there is room for, at an address from the environment."""
     options = ["--engine", "ray", "--cpus-per-worker", "0.5", *OPTIONS, "--set", "federation.rounds=2"]
     process = spawn(
-        *("compare", "quickstart", "--no-tune", "--methods", METHODS, "--seeds", "4", "--out", tmp_path / "ray"),
+        *(
+            "compare",
+            "quickstart",
+            "--no-tune",
+            "--no-references",
+            "--methods",
+            METHODS,
+            "--seeds",
+            "4",
+            "--out",
+            tmp_path / "ray",
+        ),
         *options,
         RAY_ADDRESS=cluster.address,
     )
@@ -134,7 +159,14 @@ def test_runs_over_two_nodes_have_the_bits_of_serial(cluster: Any, second: Any, 
     assert process.returncode == 0, errors
     settings = {**SMALL, "federation.rounds": 2}
     ecgr.compare(
-        "quickstart", methods=METHODS, seeds=4, settings=settings, tune=False, engine="serial", out=tmp_path / "serial"
+        "quickstart",
+        methods=METHODS,
+        seeds=4,
+        settings=settings,
+        tune=False,
+        references=False,
+        engine="serial",
+        out=tmp_path / "serial",
     )
     assert len(models(tmp_path / "serial")) == 8
     assert models(tmp_path / "ray") == models(tmp_path / "serial")
@@ -249,3 +281,11 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert "to continue: ecgr run quickstart" in errors
     _, alive = psutil.wait_procs({*begun, *marked(mark)}, timeout=20)
     assert alive == []
+
+
+def test_a_small_model_has_the_bits_of_serial(cluster: Any, tmp_path: Path) -> None:
+    settings = {"federation.rounds": 2, "regulator.name": "ecgr"}
+    for name, engine in (("serial", "serial"), ("ray", RayCluster(cluster.address))):
+        ecgr.run("demo", tmp_path / name, settings=settings, workers=2, engine=engine)
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("serial", "ray")]
+    assert weights[0] == weights[1]

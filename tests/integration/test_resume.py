@@ -17,6 +17,7 @@ from support.commands import ecgr, files_below, rows_without_times, spawn
 
 SETTINGS = [
     *("--set", "federation.rounds=6"),
+    *("--set", "regulator.name=ecgr"),
     *("--set", "algorithm.name=scaffold"),
     *("--set", "federation.participation=0.5"),
 ]

@@ -17,7 +17,7 @@ import ecgr as package
 from ecgr.runs.record import RunRecord
 from support.commands import ecgr, files_below, rows_without_times
 
-SHORT = ("--set", "federation.rounds=3")
+SHORT = ("--set", "federation.rounds=3", "--set", "regulator.name=ecgr")
 
 
 @pytest.fixture(scope="module")

@@ -70,7 +70,15 @@ def runs_in(folder: Path) -> dict[str, int]:
 
 def test_after_an_edit_runs_are_made_anew_and_the_reason_is_said(tmp_path: Path) -> None:
     write_project(tmp_path)
-    command = ["compare", "my_task.py:task", "--no-tune", "--methods", "fedavg,fedavg+ecgr", *OPTIONS]
+    command = [
+        "compare",
+        "my_task.py:task",
+        "--no-tune",
+        "--no-references",
+        "--methods",
+        "fedavg,fedavg+ecgr",
+        *OPTIONS,
+    ]
     first = ecgr(*command, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     before = runs_in(tmp_path)
@@ -99,16 +107,34 @@ def test_data_that_a_config_names_are_known_by_their_content(tmp_path: Path) -> 
         '[data]\nname = "csv"\nroot = "table.csv"\ntarget = "label"\n[model]\nname = "mlp"\n'
         '[run]\nname = "own"\n[partition]\nclients = 2\n'
     )
-    ecgr("compare", "own.toml", "--no-tune", "--methods", "fedavg,fedacg", *OPTIONS, cwd=tmp_path)
+    ecgr("compare", "own.toml", "--no-tune", "--no-references", "--methods", "fedavg,fedacg", *OPTIONS, cwd=tmp_path)
     before = runs_in(tmp_path)
     assert len(before) == 4
     edit(tmp_path / "table.csv", "yes", "no")
-    done = ecgr("compare", "own.toml", "--no-tune", "--methods", "fedavg,fedacg,fedavgm", *OPTIONS, cwd=tmp_path)
+    done = ecgr(
+        "compare",
+        "own.toml",
+        "--no-tune",
+        "--no-references",
+        "--methods",
+        "fedavg,fedacg,fedavgm",
+        *OPTIONS,
+        cwd=tmp_path,
+    )
     assert "data (table.csv) changed: 4 runs are made anew" in done.stderr, done.stderr
     assert len(runs_in(tmp_path)) == 4 + 6
     os.renames(tmp_path / "table.csv", tmp_path / "moved/table.csv")
     options = [*OPTIONS, "--set", "data.root=moved/table.csv"]
-    moved = ecgr("compare", "own.toml", "--no-tune", "--methods", "fedavg,fedacg,fedavgm", *options, cwd=tmp_path)
+    moved = ecgr(
+        "compare",
+        "own.toml",
+        "--no-tune",
+        "--no-references",
+        "--methods",
+        "fedavg,fedacg,fedavgm",
+        *options,
+        cwd=tmp_path,
+    )
     assert moved.returncode == 0, moved.stderr
     assert len(runs_in(tmp_path)) == 4 + 6
 
@@ -152,6 +178,7 @@ def test_arrays_that_were_changed_in_place_are_other_data(tmp_path: Path) -> Non
             rounds=1,
             batch_size=8,
             tune=False,
+            references=False,
             engine="serial",
             out=tmp_path,
             warn=said.append,

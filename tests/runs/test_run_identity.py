@@ -14,6 +14,7 @@ from ecgr.errors import ConfigError
 from ecgr.runs.identity import Identify, commit
 from ecgr.runs.manifest import identity_key
 from ecgr.runs.runner import run
+from ecgr.tasks.models import resnet18
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 
@@ -116,3 +117,15 @@ def test_a_run_that_was_planned_on_other_data_is_not_made(tmp_path: Path) -> Non
     with pytest.raises(ConfigError, match="data changed since the runs were planned; give the command again"):
         run(experiment, tmp_path / "run", identity=identity)
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("make", [Net, lambda: resnet18(channels=1, classes=2)], ids=["user's", "ours"])
+def test_weights_of_a_module_and_what_of_it_is_trained_are_in_the_identity(make: Any) -> None:
+    torch.manual_seed(0)
+    model = make()
+    before = key(task(model=model))
+    assert key(task(model=model)) == before
+    keys = {before, *(key(task(model=model, trainable=chosen)) for chosen in ("head", "*.bias", lambda *_: True))}
+    with torch.no_grad():
+        next(model.parameters()).mul_(2)
+    assert len(keys | {key(task(model=model))}) == 5

@@ -1,5 +1,8 @@
-"""Gradients by hand: the bits of autograd, for the models that qualify and no others."""
+"""Steps by hand: those of autograd but for rounding, for the models that qualify and no others."""
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,12 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrizations import weight_norm
 
-from ecgr.algorithms import ALGORITHMS
 from ecgr.config.methods import Method
-from ecgr.core.regulators import REGULATORS
-from ecgr.simulation import client
-from ecgr.simulation.by_hand import chain, gradients_by_hand
-from ecgr.simulation.client import gradients_by_autograd
+from ecgr.simulation import by_hand, client
+from ecgr.simulation.by_hand import chain, qualifies
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import play_round, start
 from ecgr.simulation.workspace import Problem, Workspace
@@ -23,7 +23,7 @@ from ecgr.tasks.data import Dataset
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.models import logistic, mlp
 from ecgr.tasks.samples import Samples
-from support.problems import blobs, problem, same_bits
+from support.problems import TRAINED, blobs, problem, same_bits
 
 FEATURES, ROWS = 7, 41
 PARTS = [range(20), range(20, 33), range(33, 40), range(40, 41)]  # the last has one sample
@@ -57,75 +57,128 @@ def data(loss: str) -> Dataset:
 def case(model: Callable[[int], nn.Module], loss: str = "cross_entropy", batch: int = 4, **sections: Any) -> Problem:
     torch.manual_seed(3)
     built = model(LOSS_OUTPUTS[loss])
-    optimizer = {"name": "sgd", "lr": 0.1, "momentum": 0.9, "weight_decay": 0.01}
-    federation = {"rounds": 2, "batch_size": batch, "last_batch": "keep"}
-    return problem(
-        data(loss), PARTS, model={"name": lambda: built}, optimizer=optimizer, federation=federation, **sections
-    )
+    usual = {
+        "model": {"name": lambda: built},
+        "optimizer": {"name": "sgd", "lr": 0.02, "momentum": 0.9, "weight_decay": 0.01},
+        "federation": {"rounds": 2, "batch_size": batch, "last_batch": "keep"},
+    }
+    return problem(data(loss), PARTS, **{**usual, **sections})
 
 
 def rounds(given: Problem) -> list[Tensor]:
-    """Everything that two rounds leave."""
+    """What two rounds leave with the server and its clients."""
     engine, snapshot, found = SerialEngine(given), start(given), []
     for _ in range(2):
         outcome = play_round(given, engine, snapshot)
         snapshot = outcome.snapshot
-        found += [snapshot.params, *snapshot.server.values()]
+        found += [snapshot.params, *snapshot.server.values(), torch.tensor(outcome.row["train_loss"])]
         found += [value for one in range(len(PARTS)) for value in (snapshot.clients.get(one) or {}).values()]
     return found
 
 
-def same_as_autograd(given: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+def near_autograd(given: Problem, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two rounds lead where the reference leads, but for rounding."""
+    assert qualifies(Workspace(given))
     by_hand = rounds(given)
     with monkeypatch.context() as patch:
-        patch.setattr(client, "gradients_by_hand", lambda _: None)
+        patch.setattr(client, "qualifies", lambda _: False)
+        patch.setattr(client, "train_by_hand", None)
         reference = rounds(given)
     assert len(by_hand) == len(reference)
-    assert all(map(same_bits, by_hand, reference))
+    for a, b in zip(by_hand, reference, strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_rounds_of_every_model_are_those_of_autograd_but_for_rounding(
+    model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    near_autograd(case(MODELS[model]), monkeypatch)
 
 
 @pytest.mark.parametrize("loss", LOSS_OUTPUTS)
-@pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("batch", [1, 2, 5, 16, 41])
-def test_the_gradients_have_the_bits_of_autograd(model: str, loss: str, batch: int) -> None:
-    workspace = Workspace(case(MODELS[model], loss))
-    own, spec = workspace.problem.loss, workspace.spec
-    by_hand = gradients_by_hand(workspace)
-    assert by_hand is not None
-    reference = gradients_by_autograd(workspace, lambda held, rows: own(*workspace.batch(held, rows, training=True)))
-    for seed in range(4):
-        generator = torch.Generator().manual_seed(seed)
-        spec.write(torch.randn(spec.size, generator=generator), workspace.model)
-        rows = torch.randperm(ROWS, generator=generator)[:batch]
-        found = []
-        for gradients in (by_hand, reference):
-            workspace.model.zero_grad()
-            value = gradients(rows)
-            found.append([value, *(p.grad for p in workspace.model.parameters() if p.grad is not None)])
-        assert len(found[0]) == len(found[1]) == 1 + len(spec.names)
-        assert all(map(same_bits, *found))
+@pytest.mark.parametrize("batch", [1, 5, 41])
+def test_rounds_of_every_loss_are(loss: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    near_autograd(case(MODELS["mlp"], loss, batch), monkeypatch)
 
 
-@pytest.mark.parametrize("method", [*ALGORITHMS, *(f"fedavg+{name}" for name in REGULATORS)])
-def test_rounds_of_every_method_have_the_bits_of_autograd(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("method", [*TRAINED, "fedavg+ecgr"])
+def test_rounds_of_every_method_are(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     made = Method.of(method)
     given = case(MODELS["mlp"])
     experiment = replace(given.experiment, correction=made.algorithm, server=made.server, regulator=made.regulator)
-    same_as_autograd(replace(given, experiment=experiment), monkeypatch)
+    near_autograd(replace(given, experiment=experiment), monkeypatch)
 
 
-@pytest.mark.parametrize("loss", LOSS_OUTPUTS)
-@pytest.mark.parametrize("batch", [1, 6])
-def test_rounds_of_every_loss_have_the_bits_of_autograd(loss: str, batch: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    same_as_autograd(case(MODELS["mlp"], loss, batch), monkeypatch)
+@pytest.mark.parametrize("loss", ["balanced_softmax", "fedrs", "fedlc"])
+def test_rounds_of_losses_that_depend_on_the_client_are(loss: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    near_autograd(replace(case(MODELS["mlp"]), loss=LOSSES[loss]()), monkeypatch)
 
 
-def test_images_have_the_bits_of_autograd(monkeypatch: pytest.MonkeyPatch) -> None:
-    images = problem(
-        blobs(41), PARTS, model={"name": lambda: mlp(features=36, classes=3)}, federation={"rounds": 2, "batch_size": 4}
-    )
-    assert gradients_by_hand(Workspace(images)) is not None
-    same_as_autograd(images, monkeypatch)
+@pytest.mark.parametrize("optimizer", [{"momentum": 0.0}, {"name": "adamw", "lr": 0.01}])
+def test_rounds_of_every_optimiser_are(optimizer: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    near_autograd(case(MODELS["mlp"], optimizer={"name": "sgd", "lr": 0.1, **optimizer}), monkeypatch)
+
+
+@pytest.mark.parametrize("store", ["dense", "int8", "disk"])
+def test_recorded_steps_are(store: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    near_autograd(case(MODELS["mlp"], regulator={"name": "ecgr", "beta": 0.0}, run={"store": store}), monkeypatch)
+
+
+def test_rounds_on_images_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = {"name": lambda: mlp(features=36, classes=3)}
+    near_autograd(problem(blobs(41), PARTS, model=model, federation={"rounds": 2, "batch_size": 4}), monkeypatch)
+
+
+def test_samples_that_are_made_ready_in_parts_give_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = case(MODELS["mlp"], federation={"rounds": 2, "batch_size": 4, "local_epochs": 2, "last_batch": "merge"})
+    at_once = rounds(given)
+    monkeypatch.setattr(by_hand, "SPAN", 2 * 4 * FEATURES)
+    assert all(map(same_bits, at_once, rounds(given)))
+
+
+def test_a_product_does_not_depend_on_where_its_operands_lie() -> None:
+    rng = np.random.default_rng(0)
+    shapes = [(b, i, o) for b in (1, 3, 4, 16, 33, 64) for i in (1, 13, 32, 64, 784) for o in (1, 2, 10, 64)]
+
+    def moved(array: Any, places: int) -> Any:
+        room = np.empty(array.size + places, np.float32)
+        room[places:] = array.ravel()
+        return room[places:].reshape(array.shape)
+
+    for rows, inputs, outputs in shapes:
+        given, slope, weight = (
+            rng.normal(size=size).astype(np.float32) for size in ((rows, inputs), (rows, outputs), (outputs, inputs))
+        )
+        found = set()
+        for places in (0, 1, 6):
+            x, s, w = moved(given, places), moved(slope, (3 * places) % 8), moved(weight, (5 * places) % 8)
+            products = (by_hand.product(x, w.T), by_hand.product(s.T, x), by_hand.product(s, w))
+            found.add(b"".join(one.tobytes() for one in products))
+        assert len(found) == 1, (rows, inputs, outputs)
+
+
+THREADS = """
+import hashlib, sys
+import numpy as np
+from ecgr.simulation.by_hand import product
+rng, seen = np.random.default_rng(0), hashlib.sha256()
+for rows, inputs, outputs in [(64, 64, 64), (32, 90, 90), (128, 72, 1), (1, 95, 96), (50, 784, 10), (16, 784, 64)]:
+    x, w = rng.normal(size=(rows, inputs)).astype("f"), rng.normal(size=(outputs, inputs)).astype("f")
+    seen.update(product(x, w.T).tobytes())
+    seen.update(product(product(x, w.T).T, x).tobytes())
+sys.stdout.write(seen.hexdigest())
+"""
+
+
+@pytest.mark.slow
+def test_a_product_does_not_depend_on_the_threads_that_numpy_may_use() -> None:
+    def digest(threads: int) -> str:
+        own = {**os.environ, "OPENBLAS_NUM_THREADS": str(threads), "OMP_NUM_THREADS": "1"}
+        run = [sys.executable, "-c", THREADS]
+        return subprocess.run(run, env=own, capture_output=True, check=True, text=True).stdout
+
+    assert digest(1) == digest(4)
 
 
 class Doubled(nn.Linear):
@@ -230,11 +283,26 @@ def test_a_global_hook_leaves_every_model_to_autograd() -> None:
     assert chain(nn.Sequential(nn.Linear(7, 3))) is not None
 
 
-@pytest.mark.parametrize("name", sorted(set(LOSSES) - set(LOSS_OUTPUTS)))
-def test_any_other_loss_is_left_to_autograd(name: str) -> None:
-    given = replace(case(MODELS["mlp"]), loss=LOSSES[name]())
-    assert gradients_by_hand(Workspace(given)) is None
+OTHERS: dict[str, Callable[[], Problem]] = {
+    "a loss with a teacher": lambda: replace(case(MODELS["mlp"]), loss=LOSSES["fedntd"]()),
+    "a loss of the user's": lambda: replace(case(MODELS["mlp"]), loss=lambda outputs, targets: outputs.sum()),
+    "bf16": lambda: case(MODELS["mlp"], run={"precision": "bf16"}),
+    "dropout": lambda: case(lambda outputs: nn.Sequential(nn.Linear(FEATURES, outputs), nn.Dropout(0.5))),
+    "batch norm, whose result depends on who else is in the batch": lambda: case(
+        lambda outputs: nn.Sequential(nn.Linear(FEATURES, outputs), nn.BatchNorm1d(outputs)), federation={"rounds": 2}
+    ),
+}
 
 
-def test_bf16_is_left_to_autograd() -> None:
-    assert gradients_by_hand(Workspace(case(MODELS["mlp"], run={"precision": "bf16"}))) is None
+@pytest.mark.parametrize("name", OTHERS)
+def test_any_other_run_is_left_to_autograd(name: str) -> None:
+    assert not qualifies(Workspace(OTHERS[name]()))
+
+
+def test_an_optimiser_that_is_not_known_is_left_to_autograd() -> None:
+    class Mine(type(case(MODELS["mlp"]).experiment.optimizer)):  # type: ignore[misc]
+        """A user's own."""
+
+    given = case(MODELS["mlp"])
+    experiment = replace(given.experiment, optimizer=Mine(lr=0.1))
+    assert not qualifies(Workspace(replace(given, experiment=experiment)))

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from ecgr.config.experiment import Experiment
 from ecgr.config.registry import Precision
+from ecgr.core.recorder import Recorder
 from ecgr.errors import ConfigError
 from ecgr.runs.calibration import precision_note
 from ecgr.runs.runner import run
@@ -25,7 +26,13 @@ def _models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def task(precision: str = "bf16", **sections: Any) -> Problem:
-    settings = {"model": {"name": "net"}, "run": {"precision": precision}, "federation": {"batch_size": 4}, **sections}
+    settings = {
+        "model": {"name": "net"},
+        "run": {"precision": precision},
+        "federation": {"batch_size": 4},
+        "regulator": {"name": "ecgr"},
+        **sections,
+    }
     return problem(blobs(24), [range(12), range(12, 24)], **settings)
 
 
@@ -49,8 +56,8 @@ def test_a_clients_round_in_bf16_is_near_float32s_and_all_that_is_kept_is_float3
     for precision in PRECISIONS:
         chosen = task(precision)
         workspace = Workspace(chosen)
-        recorder, _ = train(round_jobs(chosen, start(chosen))[0], workspace, {}, {})
-        assert recorder is not None
+        recorder = train(round_jobs(chosen, start(chosen))[0], workspace, {}, {}).update
+        assert isinstance(recorder, Recorder)
         assert {p.dtype for p in workspace.model.parameters()} == {torch.float32}
         updates[precision] = recorder.plain
     exact, rounded = updates["float32"], updates["bf16"]
@@ -88,7 +95,7 @@ def test_serial_and_pooled_rounds_in_bf16_give_the_same_bits() -> None:
 
 @pytest.mark.slow
 def test_a_run_in_bf16_that_goes_on_ends_with_the_bits_of_one_that_did_not_stop(tmp_path: Path) -> None:
-    settings = {"data.fraction": 0.2, "partition.clients": 2, "run.precision": "bf16"}
+    settings = {"data.fraction": 0.2, "partition.clients": 2, "run.precision": "bf16", "regulator.name": "ecgr"}
     whole = run("quickstart", tmp_path / "whole", settings=settings, rounds=2)
     run("quickstart", tmp_path / "parts", settings=settings, rounds=1)
     parts = run("quickstart", tmp_path / "parts", settings=settings, rounds=2, resume=True)

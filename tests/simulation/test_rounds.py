@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecgr.algorithms import ALGORITHMS, Upload
+from ecgr.algorithms import Upload
 from ecgr.core.vectors import ParamSpec
 from ecgr.errors import EnvironmentFault, QuorumLost
 from ecgr.simulation.client import ClientJob, batch_sizes, epoch_batches, nonfinite
@@ -19,7 +19,7 @@ from ecgr.simulation.rounds import final_state, learning_rate, participants, pla
 from ecgr.simulation.workspace import Problem, Workspace, safe_in_channels_last
 from ecgr.tasks.models import cnn
 from ecgr.tasks.partition import Partition
-from support.problems import Watching, blobs, offer, problem, same_bits, small_net, spoiled
+from support.problems import TRAINED, Watching, blobs, offer, problem, same_bits, small_net, spoiled
 from support.quick import quick_where
 
 
@@ -47,7 +47,7 @@ def task(algorithm: str = "fedavg", **sections: Mapping[str, Any]) -> Problem:
     ("name", "regulator"),
     quick_where(
         lambda name, regulator: name in {"fednova", "scaffold"} and regulator == "ecgr",
-        product(sorted(ALGORITHMS), ["none", "ecgr"]),
+        product(sorted(TRAINED), ["none", "ecgr"]),
     ),
 )
 def test_no_algorithm_extrapolates_a_running_statistic(name: str, regulator: str) -> None:
@@ -96,7 +96,7 @@ def test_no_algorithm_extrapolates_a_running_statistic(name: str, regulator: str
     ("name", "bad"),
     quick_where(
         lambda name, bad: name in {"fedavg", "scaffold"},
-        product(sorted(ALGORITHMS), [float("nan"), float("inf"), -float("inf")]),
+        product(sorted(TRAINED), [float("nan"), float("inf"), -float("inf")]),
     ),
 )
 def test_a_client_with_a_nonfinite_update_is_dropped_and_named(name: str, bad: float) -> None:
@@ -321,7 +321,7 @@ def test_scaffolds_variate_moves_by_shares_of_everybody_who_has_data(weights: st
 
     def look(result: Upload) -> Upload:
         payload = result.payload  # c = 0 before, so a control changes by all that it is
-        changes[result.client] = payload["plain"].double() / (float(payload["steps"]) * 0.001)
+        changes[result.client] = payload["update"].double() / (float(payload["steps"]) * 0.001)
         return result
 
     control = play_round(problem_, Watching(problem_, look), start(problem_)).snapshot.server["control"]

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-GENERATED = {"docs/reference/api.md", "docs/reference/commands.md", "docs/reference/settings.md"}
+GENERATED = {f"docs/{page}" for page in ("index.md", "changes.md", "contributing.md")} | {
+    f"docs/reference/{page}.md" for page in ("api", "commands", "settings")
+}
 SHELL = {"", "bash", "sh"}
 _BLOCK = re.compile(r"(?ms)^(?P<fence>`{3,})(?P<language>[^\n`]*)\n(?P<text>.*?)^(?P=fence)[ \t]*$")
 _ASSIGNMENT = re.compile(r"[A-Z_]+=\S+\s+")

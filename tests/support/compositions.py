@@ -4,7 +4,7 @@ A round of two clients takes a few milliseconds. Three clients of three, two and
 learning rate halves every round; one layer has BatchNorm.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import cache
 from itertools import combinations, product
@@ -12,7 +12,7 @@ from itertools import combinations, product
 import numpy as np
 from torch import nn
 
-from ecgr.algorithms import ALGORITHMS, SERVER_RULES
+from ecgr.algorithms import SERVER_RULES
 from ecgr.component import State
 from ecgr.config.experiment import Experiment
 from ecgr.config.methods import Method, parse_method
@@ -25,7 +25,7 @@ from ecgr.tasks.data import Dataset
 from ecgr.tasks.losses import LOSSES, check_targets
 from ecgr.tasks.partition import Partition
 from ecgr.tasks.samples import Samples
-from support.problems import same_bits
+from support.problems import TRAINED, same_bits
 
 VARIANTS = ["scaffold(damping=0.5)", "scaffold(damping=0.5, units=gradient, control_rate=0.4)", "fedacg(mu=0)"]
 
@@ -42,7 +42,7 @@ def text_of(parts: Parts) -> str:
 def pairs() -> tuple[list[tuple[str, str]], dict[tuple[str, str], str]]:
     """Algorithms and server rules that go together, and those that do not, with the reason."""
     together, apart = [], {}
-    for algorithm, rule in product([*ALGORITHMS, *VARIANTS], SERVER_RULES):
+    for algorithm, rule in product([*TRAINED, *VARIANTS], SERVER_RULES):
         try:
             parse_method(f"{algorithm}/{rule}")
         except ConfigError as error:
@@ -80,6 +80,11 @@ def model() -> nn.Module:
     return nn.Sequential(nn.Linear(2, 2), nn.BatchNorm1d(2), nn.Linear(2, CLASSES))
 
 
+def linear() -> nn.Module:
+    """What is trained by hand."""
+    return nn.Sequential(nn.Linear(2, 4), nn.ReLU(), nn.Linear(4, CLASSES))
+
+
 @cache
 def datasets() -> list[Dataset]:
     """The same inputs with classes, and with a number for each output."""
@@ -91,11 +96,11 @@ def datasets() -> list[Dataset]:
 
 
 @cache
-def base(dataset: int) -> Problem:
+def base(dataset: int, net: Callable[[], nn.Module] = model) -> Problem:
     """What all compositions on one kind of targets have in common."""
     experiment = Experiment.from_dict(
         {
-            "model": {"name": model},
+            "model": {"name": net},
             "partition": {"name": "iid", "clients": len(PARTS), "min_batches": 0},
             "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
             "schedule": {"name": "step", "every": 1, "factor": 0.5},
@@ -114,13 +119,13 @@ def fits(loss: str, dataset: int) -> bool:
     return True
 
 
-def tiny(text: str) -> Problem:
+def tiny(text: str, net: Callable[[], nn.Module] = model) -> Problem:
     """The problem with the method of ``text``, its loss included."""
     method = Method.of(text)
     assert method.loss is not None
     name = LOSSES.name_of(method.loss)
     assert name is not None
-    found = base(next(dataset for dataset in range(len(datasets())) if fits(name, dataset)))
+    found = base(next(dataset for dataset in range(len(datasets())) if fits(name, dataset)), net)
     experiment = replace(
         found.experiment,
         correction=method.algorithm,

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from ecgr.algorithms import Upload
+from ecgr.algorithms import ALGORITHMS, Upload
 from ecgr.config.experiment import Experiment
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
@@ -20,6 +20,9 @@ from ecgr.tasks.data import Dataset, image_dataset
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partition import Partition
 from ecgr.tasks.samples import Samples
+
+TRAINED = [name for name, entry in ALGORITHMS.items() if getattr(entry, "trains", True)]
+"""The algorithms whose clients take steps."""
 
 
 def two_parameters(*, channels: int = 1, classes: int = 2) -> nn.Module:

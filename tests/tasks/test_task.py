@@ -15,9 +15,10 @@ from torch.utils.data import TensorDataset
 from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.simulation.workspace import Held, MappedFile
 from ecgr.tasks.data.dataset import strata
+from ecgr.tasks.data.items import Reader, read_items
 from ecgr.tasks.losses import BCE, LOSSES, CallableLoss, as_loss, total
 from ecgr.tasks.partition import Dirichlet
-from ecgr.tasks.samples import Samples, materialise
+from ecgr.tasks.samples import Samples
 from ecgr.tasks.task import Task
 
 X = np.arange(12.0).reshape(6, 2)
@@ -117,7 +118,7 @@ def test_arrays_tensors_and_lists_are_the_same_samples(given: Any) -> None:
 
 def test_a_dataset_too_large_for_the_memory_becomes_mapped_files() -> None:
     pairs = Items(lambda i: ({"a": X[i % 6], "b": np.array([i])}, np.array([0.5, i])))
-    held, mapped = materialise("train", pairs), materialise("train", pairs, most_bytes=10)
+    held, mapped = read_items(Reader("train", pairs)), read_items(Reader("train", pairs), most_bytes=10)
     assert not isinstance(held.inputs["a"], np.memmap)
     assert isinstance(mapped.inputs["a"], np.memmap)
     for name in ("a", "b"):
@@ -202,7 +203,7 @@ def test_a_table_of_pandas_is_taken_and_its_columns_are_named() -> None:
         DataError, match=r"^inputs: train and test must be DataFrames with the same columns; column 'flag'"
     ):
         Task(model=list, train=(table[["age", "sex"]], table["ill"]), test=half)
-    with pytest.raises(DataError, match=r"^train: expected \(inputs, targets\), .* got DataFrame$"):
+    with pytest.raises(DataError, match=r"^train: expected \(inputs, targets\), .* got DataFrame; of a table, Task"):
         Task(model=list, train=table, test=half)
     gap = table[["age"]].astype("Int64").replace(2, pd.NA)
     filled = Task(model=list, train=(gap, table["ill"]), test=(gap, table["ill"]))

@@ -1,0 +1,108 @@
+"""Differential privacy in a federation: sites clip, the server clips again, noise is fresh, repeated rounds count."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+import torch
+
+pytest.importorskip("flwr", reason="the flower extra is not installed")
+
+from flwr.app import Message
+
+from ecgr.config.experiment import Experiment
+from ecgr.config.methods import parse_method
+from ecgr.flower import MemoryGrid, client_app, server_app
+from ecgr.flower.apps.wire import to_arrays
+from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import run
+from support.commands import rows_without_times
+from support.federations import CLIENTS, Ticks, experiment, federate, nodes
+from support.private import linear
+from support.problems import offer
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, net=linear)
+
+
+def private(method: str, **changes: object) -> Experiment:
+    given = {key.replace("__", "."): value for key, value in changes.items()}
+    return experiment("fedavg", "none", {**parse_method(method), "federation.participation": 1.0, **given})
+
+
+def weights(directory: Path) -> bytes:
+    return (directory / "model.safetensors").read_bytes()
+
+
+def test_without_noise_a_federation_gives_the_bits_of_a_run(tmp_path: Path) -> None:
+    chosen = private("fedavgm+dp(clip=0.2, noise=0, quantile=0.5)+ecgr")
+    run(chosen, tmp_path / "simulated")
+    record = federate(chosen, tmp_path / "federated")
+    assert weights(tmp_path / "federated") == weights(tmp_path / "simulated")
+    assert rows_without_times(tmp_path / "federated") == rows_without_times(tmp_path / "simulated")
+    assert [row["privacy"]["counted"] for row in record.rounds] == [1, 2, 3]
+
+
+@pytest.mark.slow
+def test_noise_and_participants_of_a_federation_cannot_be_told_from_the_seed(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="the extra privacy is not installed")
+    chosen = private("fedavg+dp(clip=0.1, noise=0.5)", federation__participation=0.5)
+    run(chosen, tmp_path / "simulated")
+    records = [federate(chosen, tmp_path / name / "run") for name in "ab"]
+    assert len({weights(tmp_path / name) for name in ("simulated", "a/run", "b/run")}) == 3
+    assert all(row["clients"] == [] and row["privacy"]["epsilon"] > 0 for each in records for row in each.rounds)
+
+
+def test_the_server_clips_what_a_site_does_not(tmp_path: Path) -> None:
+    """One of four sites sends a million times its update: no step is longer than the clip, and nobody is refused."""
+
+    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
+        arrays = reply.content.array_records.get("arrays")
+        if node == 1 and arrays is not None:
+            longer = {name: torch.from_numpy(array.numpy() * 1e6) for name, array in arrays.items()}
+            reply.content["arrays"] = to_arrays(longer)
+        return [reply]
+
+    record = federate(private("fedavg+dp(clip=0.1, noise=0)"), tmp_path / "run", tamper=tamper)
+    assert all(row["rejected"] == [] and 0 < row["step_norm"] <= 0.1 * (1 + 1e-6) for row in record.rounds)
+
+
+def test_a_round_that_is_repeated_counts_twice(tmp_path: Path) -> None:
+    pytest.importorskip("dp_accounting", reason="the extra privacy is not installed")
+    from ecgr.algorithms.privacy import epsilon
+
+    dropped: list[str] = []
+
+    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
+        lost = order.metadata.group_id == "2.1"
+        dropped.extend([order.metadata.group_id] * lost)
+        return [] if lost else [reply]
+
+    record = federate(private("fedavg+dp(clip=0.1, noise=1)"), tmp_path / "run", tamper=tamper)
+    assert len(dropped) == CLIENTS
+    assert [row["privacy"]["counted"] for row in record.rounds] == [1, 3, 4]
+    assert record.rounds[-1]["privacy"]["epsilon"] == pytest.approx(epsilon(1.0, 1.0, 4, 1e-5))
+
+
+@pytest.mark.nightly
+def test_a_federation_learns_under_noise(tmp_path: Path) -> None:
+    """Digits at thirty sites, two thirds of whom are drawn: far above chance in spite of noise from the system."""
+    pytest.importorskip("dp_accounting", reason="the extra privacy is not installed")
+    changes = {
+        "partition.clients": 30,
+        "partition.alpha": 10.0,
+        "partition.min_batches": 1,
+        "data.fraction": 1.0,
+        "federation.rounds": 30,
+        "federation.batch_size": 8,
+        "federation.participation": 0.66,
+        "run.served": "average",
+    }
+    chosen = experiment("fedavg", "none", {**parse_method("fedavg+dp(clip=1, noise=0.5)"), **changes})
+    root = tmp_path / "sites"
+    MemoryGrid(client_app(chosen), nodes(root, range(30))).serve(server_app(chosen, tmp_path / "run", clock=Ticks()))
+    record = RunRecord.open(tmp_path / "run")
+    assert record.rounds[-1]["accuracy"] > 0.5
+    assert record.rounds[-1]["privacy"]["epsilon"] > record.rounds[0]["privacy"]["epsilon"] > 0
