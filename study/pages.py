@@ -29,21 +29,20 @@ LEADERBOARD = ("mnist001", "fashion001", "mnist01", "fashion01", "heart")
 """Problems on which all methods were run."""
 SKEWED = ("demo", "tuned-mnist", "tuned-fashion_mnist", *LEADERBOARD[:4])
 """Problems with label skew."""
-SIX = "'fedavg,fedavgm(server_momentum=0.5),fedacg,drift_correction,scaffold,fedavg+ecgr' --trials 6"
 ALL = "'fedavg,fedavgm(server_momentum=0.5),fedacg,drift_correction,scaffold,fedcm,feddyn,fedprox,fedavg+ecgr'"
 PROBLEMS = {
     "digits": ("Digits, ten clients, alpha 0.05", f"demo --rounds 120 --methods {ALL}"),
     "heart": ("Heart disease, four hospitals", f"hospitals/heart_disease --seeds 20 --methods {ALL}"),
-    "mnist001": ("MNIST, ten clients, alpha 0.01", f"study/leaderboard/mnist --methods {SIX}"),
-    "mnist01": ("MNIST, ten clients, alpha 0.1", f"study/leaderboard/mnist --set partition.alpha=0.1 --methods {SIX}"),
-    "fashion001": ("Fashion-MNIST, ten clients, alpha 0.01", f"study/leaderboard/fashion_mnist --methods {SIX}"),
+    "mnist001": ("MNIST, ten clients, alpha 0.01", f"study/boards.py:mnist --methods {ALL}"),
+    "mnist01": ("MNIST, ten clients, alpha 0.1", f"study/boards.py:mnist --set partition.alpha=0.1 --methods {ALL}"),
+    "fashion001": ("Fashion-MNIST, ten clients, alpha 0.01", f"study/boards.py:fashion --methods {ALL}"),
     "fashion01": (
         "Fashion-MNIST, ten clients, alpha 0.1",
-        f"study/leaderboard/fashion_mnist --set partition.alpha=0.1 --methods {SIX}",
+        f"study/boards.py:fashion --set partition.alpha=0.1 --methods {ALL}",
     ),
     "fashion100": (
         "Fashion-MNIST, 100 clients, a tenth a round",
-        f"study/leaderboard/fashion_mnist_100 --methods {SIX}",
+        f"study/boards.py:hundred --methods {ALL}",
     ),
 }
 """The leaderboard: a folder of data, its title, and what `ecgr compare` was given."""
