@@ -5,7 +5,8 @@
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,28 @@ import ecgr
 HERE = Path(__file__).parent
 NOTEBOOKS = HERE.parent / "examples" / "notebooks"
 NOTE = "<!-- written by `python docs/generate.py` from the code itself: change that, not this page -->"
+
+
+def home_page() -> str:
+    """README, with its links as the site has them: into the docs as they are, to other files as text."""
+    text = (HERE.parent / "README.md").read_text(encoding="utf-8")
+    text = re.sub(r"\[([^\]]*)\]\(examples/notebooks/\)", r"[\1](notebooks/compare_two_methods.md)", text)
+    text = (
+        text.replace("](docs/", "](")
+        .replace("](CHANGELOG.md", "](changes.md")
+        .replace("](CONTRIBUTING.md", "](contributing.md")
+    )
+    return text.replace("# ecgr\n", f"# ecgr\n\n{NOTE}\n", 1)
+
+
+def copied(name: str) -> Callable[[], str]:
+    """What makes a page of a text that lies in the root."""
+
+    def page() -> str:
+        text = (HERE.parent / name).read_text(encoding="utf-8")
+        return text.replace("](docs/", "](")
+
+    return page
 
 
 def commands_page() -> str:
@@ -118,13 +141,20 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|").replace("\n", " ")
 
 
-PAGES = {"commands.md": commands_page, "settings.md": settings_page, "api.md": api_page}
+PAGES = {
+    "index.md": home_page,
+    "changes.md": copied("CHANGELOG.md"),
+    "contributing.md": copied("CONTRIBUTING.md"),
+    "reference/commands.md": commands_page,
+    "reference/settings.md": settings_page,
+    "reference/api.md": api_page,
+}
 
 
 def write_pages() -> None:
     """Write all of them."""
     for page, text in PAGES.items():
-        (HERE / "reference" / page).write_text(text(), encoding="utf-8")
+        (HERE / page).write_text(text(), encoding="utf-8")
     folder = HERE / "notebooks"
     folder.mkdir(exist_ok=True)
     for notebook in sorted(NOTEBOOKS.glob("*.ipynb")):
