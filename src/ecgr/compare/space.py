@@ -26,7 +26,7 @@ def space_of(experiment: Experiment) -> dict[str, Axis]:
     >>> space_of(load("quickstart", {"algorithm.name": "fedprox", "regulator.name": "none"}))["algorithm.mu"]
     Axis(default=0.1, low=0.001, high=1.0, most=inf)
     >>> list(space_of(load("quickstart", {"algorithm.name": "fedavgm"})))
-    ['optimizer.lr', 'algorithm.server_lr', 'regulator.beta']
+    ['optimizer.lr', 'algorithm.server_lr', 'algorithm.server_momentum']
     """
     raw, entry = experiment.raw(), unwrap(experiment.correction)
     own = isinstance(entry, Shorthand) or is_whole(entry) or getattr(entry, "server_lr", 1.0) != 1.0
