@@ -52,8 +52,21 @@ def product(a: Array, b: Array, out: Array | None = None) -> Array:
     """``a @ b`` in one thread: larger products are torch's, whose threads the engines set."""
     if a.size * b.shape[1] <= (SMALL_VECTOR if 1 in (len(a), a.shape[1], b.shape[1]) else SMALL):
         return np.matmul(a, b, out)
-    found = torch.mm(torch.from_numpy(a), torch.from_numpy(b), out=None if out is None else torch.from_numpy(out))
-    return found.numpy()
+    into = None if out is None else torch.from_numpy(out)
+    found = torch.mm(_aligned(a), _aligned(b), out=into if into is not None and _is_aligned(into) else None)
+    return found.numpy() if into is None or found is into else into.copy_(found).numpy()
+
+
+# On some processors MKL's products depend on where operands and results lie: they lie as torch would allocate them.
+
+
+def _is_aligned(tensor: Tensor) -> bool:
+    return tensor.data_ptr() % 64 == 0
+
+
+def _aligned(array: Array) -> Tensor:
+    given = torch.from_numpy(array)
+    return given if _is_aligned(given) else given.clone()
 
 
 # Losses: the sum over a batch, and the gradient of the mean by the outputs
@@ -171,7 +184,7 @@ def train_by_hand(
     """Take the steps of a client's epochs, for workspaces that qualify."""
     experiment, start, layers = workspace.experiment, job.params, _CHAINS[workspace]
     assert layers is not None
-    params, slope = start.numpy().copy(), np.empty(len(start), np.float32)
+    params, slope = start.clone().numpy(), torch.empty_like(start).numpy()
     own, slopes = _by_layer(layers, params), _by_layer(layers, slope)
     differentiated = _differentiated(workspace, job.client)
     correct = _correction(experiment.algorithm, torch.from_numpy(params), torch.from_numpy(slope), start, server, state)
