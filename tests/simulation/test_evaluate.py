@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+import ecgr
 from ecgr.simulation import evaluate as evaluation
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import Score, shards, summarise
+from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import score, start
 from support.problems import blobs, dataset, flat, offer, one_pixel, problem, small_net, two_parameters
 
@@ -93,3 +95,20 @@ def test_evaluation_uses_running_statistics_and_does_not_move_them(monkeypatch: 
     other = score(task, engine, replace(snapshot, buffers=shifted))
     assert one.loss != other.loss
     assert all(torch.equal(before[name], b) for name, b in snapshot.buffers.items())
+
+
+def test_a_score_does_not_depend_on_where_the_samples_lie_in_memory() -> None:
+    rng = np.random.default_rng(0)
+    rows, truth = rng.normal(size=(900, 64)).astype(np.float32), rng.integers(0, 10, 900)
+
+    def losses(places: int) -> tuple[float, bytes]:
+        room = np.empty(rows.size + places, np.float32)
+        room[places:] = rows.ravel()
+        moved = room[places:].reshape(rows.shape)
+        task = ecgr.Task(lambda: torch.nn.Linear(64, 10), (moved, truth), (moved, truth), clients=truth % 2)
+        experiment = ecgr.load(task)
+        ready = prepare(experiment, experiment.source.load())
+        result = score(ready, SerialEngine(ready), start(ready))
+        return result.loss, result.by_client.tobytes()
+
+    assert len({losses(places) for places in range(6)}) == 1
