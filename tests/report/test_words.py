@@ -120,7 +120,7 @@ def test_an_end_counts_more_than_speed_and_among_the_fast_the_fastest_wins() -> 
 def test_an_error_is_told_in_its_own_unit_and_direction() -> None:
     years = Quantity("mae", "years", larger_is_better=False)
     pair = pair_of("better", -0.25, metric=years, score=2.25, baseline_score=2.5)
-    assert advice(comparison_of(pair)) == "Use fedavgm: it ends 0.25 years lower (0.244 to 0.256)."
+    assert advice(comparison_of(pair)) == "Use fedavgm: it ends 0.25 years lower (0.24 to 0.26)."
     assert "accuracy" not in details(pair, 2)
     assert "point" not in details(pair, 2)
 

@@ -6,7 +6,7 @@ kept and shown in its own unit.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from math import exp, fsum, log, sqrt
+from math import exp, floor, fsum, log, log10, sqrt
 from statistics import fmean, stdev
 from typing import Any
 
@@ -57,28 +57,37 @@ class Quantity:
     def level(self, value: float | None) -> str:
         return f"{self.number(value)}{' %' if self.is_share else f' {self.unit}' if self.unit else ''}"
 
-    def change(self, difference: float | None) -> str:
-        """A signed difference without its unit; of a share in points, smaller than a tenth with one digit."""
-        if difference is None:
-            return "-"
-        if not self.is_share:
-            return f"{difference:+z.3g}"
-        points = 100 * difference
-        return f"{points:+z.1g}" if 0.001 <= abs(points) < 0.05 else f"{points:+z.1f}"
+    def change(self, difference: float | None, interval: tuple[float, float] | None = None) -> str:
+        """A signed difference without its unit, with the digits that it, or its interval, deserves.
+
+        >>> auc = Quantity("auc", "")
+        >>> auc.change(0.01923), auc.change(0.00042, (-0.0191, 0.0202)), ACCURACY.change(0.0003, (-0.007, 0.007))
+        ('+0.019', '+0.000', '+0.0')
+        """
+        return "-" if difference is None else self._written(difference, interval or (difference,), "+")
 
     def range(self, interval: tuple[float, float]) -> str:
         """An interval of a difference, without its unit.
 
         >>> ACCURACY.range((-0.002, 0.019)), ACCURACY.range((-0.0004, 0.104)), ACCURACY.range((-0.0004, 0.0003))
         ('-0.2 to 1.9', '0.0 to 10.4', '-0.04 to 0.03')
+        >>> Quantity("auc", "").range((0.00959, 0.0288))
+        '0.010 to 0.029'
         """
-        if self.is_share and max(map(abs, interval)) >= MARGIN / 10:
-            return " to ".join(f"{100 * end:z.1f}" for end in interval)
-        return " to ".join(self.change(end).removeprefix("+") for end in interval)
+        return " to ".join(self._written(end, interval) for end in interval)
 
-    def amount(self, difference: float) -> str:
+    def _written(self, value: float, scale: Sequence[float], sign: str = "") -> str:
+        """To two digits of the largest in ``scale``; in points to a tenth, below that to one digit."""
+        factor, digits = (100, 1) if self.is_share else (1, 2)
+        size = factor * max(map(abs, scale))
+        decimals = max(0, digits - 1 - floor(log10(size))) if size >= 1e-9 else 1
+        if self.is_share:
+            decimals = 1 if size >= 0.05 or size < 0.001 else decimals
+        return f"{factor * value:{sign}z.{decimals}f}"
+
+    def amount(self, difference: float, interval: tuple[float, float] | None = None) -> str:
         """The size of a difference, with its unit."""
-        size = self.change(abs(difference)).removeprefix("+")
+        size = self.change(abs(difference), interval).removeprefix("+")
         return f"{size} {self.difference_unit}".rstrip()
 
     def margin(self, baseline_level: float | None) -> float | None:

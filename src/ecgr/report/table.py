@@ -284,7 +284,7 @@ def _pair_cells(pair: Pair) -> list[Cell]:
         late = pair.speed.late
         speed = "-" if late < pair.speed.late_baseline else f"{len(pair.seeds) - late} of {len(pair.seeds)} arrive"
     return [
-        Cell(f"{metric.change(found.mean)}{spread}", found.mean),
+        Cell(f"{metric.change(found.mean, found.interval)}{spread}", found.mean),
         Cell(speed, pair.speed.factor if pair.speed else None),
     ]
 

@@ -138,7 +138,7 @@ def momentum_lines(comparison: Comparison) -> list[str]:
         if found.interval is not None:
             low, high = sorted(best.metric.gain(bound) for bound in found.interval)
             more = "More than" if low > 0 else "Less than" if high < 0 else "Not shown to do more than"
-            size = f"{best.metric.change(found.mean)} {best.metric.difference_unit}".rstrip()
+            size = f"{best.metric.change(found.mean, found.interval)} {best.metric.difference_unit}".rstrip()
             told = f"{best.method} is at {size} ({best.metric.range(found.interval)}) against {other.method}"
             lines.append(f"{_where(setting, comparison)}{more} server momentum in the end: {told}.")
     return lines
@@ -171,7 +171,7 @@ def _price(pair: Pair) -> str:
     if found is None:
         return ""
     low, high = sorted(-metric.gain(end) for end in found.interval or (found.mean, found.mean))
-    size = f"{metric.change(-metric.gain(found.mean)).removeprefix('+')} {metric.difference_unit}".rstrip()
+    size = f"{metric.change(-metric.gain(found.mean), (low, high)).removeprefix('+')} {metric.difference_unit}".rstrip()
     return f": costs {size} ({metric.range((low, high))}) here"
 
 
@@ -180,7 +180,9 @@ def head_lines(comparison: Comparison, everything: bool = True) -> list[str]:
     head = comparison.head
     if head is None or head.difference.interval is None or (head.side <= 0 and not everything):
         return []
-    gain = f"{head.metric.change(head.difference.mean)} {head.metric.difference_unit}".rstrip()
+    gain = (
+        f"{head.metric.change(head.difference.mean, head.difference.interval)} {head.metric.difference_unit}".rstrip()
+    )
     cause = ": the classifier is the problem, not the features" if head.side > 0 else ""
     return [
         f"An LDA head on the same features as {comparison.baseline} gives {gain}"
@@ -306,8 +308,9 @@ def count(number: int, what: str) -> str:
 
 def change(pair: Pair) -> str:
     """The signed difference of the ends, with its unit."""
-    mean = None if pair.difference is None else pair.difference.mean
-    return f"{pair.metric.change(mean)} {pair.metric.difference_unit}".rstrip()
+    found = pair.difference
+    size = pair.metric.change(None) if found is None else pair.metric.change(found.mean, found.interval)
+    return f"{size} {pair.metric.difference_unit}".rstrip()
 
 
 def factor(pair: Pair) -> str:
@@ -412,11 +415,11 @@ def _speed(pair: Pair) -> str:
 def _end(pair: Pair, short: bool) -> str:
     found, metric = pair.difference, pair.metric
     assert found is not None
-    size = metric.amount(found.mean)
+    size = metric.amount(found.mean, found.interval)
     interval = found.interval or (found.mean, found.mean)
     signed = f"{change(pair)} ({metric.range(interval)})"
     away = sorted(abs(end) for end in interval)
-    spread = f"({' to '.join(metric.change(end).removeprefix('+') for end in away)})"
+    spread = f"({metric.range((away[0], away[1]))})"
     side = "higher" if found.mean > 0 else "lower"
     after = f"after {count(pair.rounds, 'round')}{'' if pair.constant_rate else ' of this schedule'}"
     little = f", too little to matter (less than {metric.amount(pair.margin)})" if pair.small else ""
