@@ -180,13 +180,11 @@ def head_lines(comparison: Comparison, everything: bool = True) -> list[str]:
     head = comparison.head
     if head is None or head.difference.interval is None or (head.side <= 0 and not everything):
         return []
-    gain = (
-        f"{head.metric.change(head.difference.mean, head.difference.interval)} {head.metric.difference_unit}".rstrip()
-    )
+    mean, interval = head.difference.mean, head.difference.interval
+    gain = f"{head.metric.change(mean, interval)} {head.metric.difference_unit}".rstrip()
     cause = ": the classifier is the problem, not the features" if head.side > 0 else ""
     return [
-        f"An LDA head on the same features as {comparison.baseline} gives {gain}"
-        f" ({head.metric.range(head.difference.interval)}){cause}."
+        f"An LDA head on the same features as {comparison.baseline} gives {gain} ({head.metric.range(interval)}){cause}."
     ]
 
 
