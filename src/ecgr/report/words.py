@@ -183,9 +183,8 @@ def head_lines(comparison: Comparison, everything: bool = True) -> list[str]:
     mean, interval = head.difference.mean, head.difference.interval
     gain = f"{head.metric.change(mean, interval)} {head.metric.difference_unit}".rstrip()
     cause = ": the classifier is the problem, not the features" if head.side > 0 else ""
-    return [
-        f"An LDA head on the same features as {comparison.baseline} gives {gain} ({head.metric.range(interval)}){cause}."
-    ]
+    told = f"An LDA head on the same features as {comparison.baseline} gives {gain}"
+    return [f"{told} ({head.metric.range(interval)}){cause}."]
 
 
 def worth(comparison: Comparison, everything: bool = True) -> list[str]:
