@@ -6,6 +6,7 @@ import pytest
 
 from ecgr.analysis.comparison import Reference
 from ecgr.analysis.curves import Estimate, Speed
+from ecgr.analysis.findings import Pair
 from ecgr.analysis.quantities import ACCURACY, Quantity
 from ecgr.report.words import advice, cautions, details, momentum_lines, reference_lines, sentence, winner
 from support.findings import comparison_of, pair_of
@@ -115,6 +116,21 @@ def test_an_end_counts_more_than_speed_and_among_the_fast_the_fastest_wins() -> 
     higher = replace(pair_of("ahead", 0.03), method="c")
     assert winner([slow, fast, higher]) == higher
     assert winner([pair_of("behind", -0.02, sooner="sooner")]) is None
+
+
+def test_of_methods_that_end_alike_the_one_that_sends_least_is_advised() -> None:
+    def ending(method: str, mean: float, sent: float, spread: float = 0.01) -> Pair:
+        found = Estimate.of([mean + spread * (-1) ** seed for seed in range(10)])
+        return replace(pair_of("ahead", mean), method=method, difference=found, sent=sent)
+
+    dear, cheap = ending("dear", 0.012, 300.0), ending("cheap", 0.010, 200.0, -0.01)
+    assert winner([dear, cheap]) == cheap
+    (told,) = momentum_lines(comparison_of(dear, cheap))
+    assert told.startswith("Not shown to do more than cheap: dear is at +0.2 points (-1.3 to 1.7) against cheap")
+    assert told.endswith("and sends 1.5 times as much.")
+    better = ending("dear", 0.012, 300.0, -0.01)  # by as much in every seed
+    assert winner([better, cheap]) == better
+    assert winner([dear, replace(cheap, sent=None)]) == dear
 
 
 def test_an_error_is_told_in_its_own_unit_and_direction() -> None:

@@ -191,6 +191,7 @@ def _findings(methods: Mapping[str, BySeed], baseline: str) -> tuple[list[Pair],
             metric=metric,
             rounds=rounds,
             at_chance=tuple(name for name in (baseline, pair.method) if at_chance(metric, chance, ends.get(name, ()))),
+            sent=mean_or_none([run.sent for run in whole[pair.method].values()]),
             left_out=_left_out(methods, pair.method, baseline, rounds),
         )
         for pair in pairs

@@ -27,7 +27,8 @@ class Pair:
     of speed was shown, and which way; ``levelled_off`` whether both have, and ``rising`` who gained more than the
     margin in the second half of the rounds; ``gap_closed`` is the share of the distance to ``pooled``; ``failed`` are
     the seeds on which the method diverged, ``failed_baseline`` those on which the baseline did; ``at_chance`` names who
-    does no better than a constant guess; ``left_out`` says of a seed why it was not paired.
+    does no better than a constant guess; ``sent`` is how many bytes a round of the method takes; ``left_out`` says of a
+    seed why it was not paired.
     """
 
     method: str
@@ -51,6 +52,7 @@ class Pair:
     setting: str = ""
     metric: Quantity = ACCURACY
     at_chance: tuple[str, ...] = ()
+    sent: float | None = None
     left_out: Mapping[int, str] = field(default_factory=dict)
 
     @property

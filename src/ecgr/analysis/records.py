@@ -167,9 +167,15 @@ def _run(record: RunRecord, method: str, setting: str, tuned: bool) -> Run:
         overlap=record.manifest.get("overlap"),
         privacy=rounds[-1].get("privacy") if rounds else None,
         own=tuple((int(client), value) for client, value in _own(rounds).items()),
+        sent=_sent(rounds[-1]) if rounds else None,
         weight=record.manifest.get("tested", 1),
     )
     return Run(record, summary, state, rounds)
+
+
+def _sent(row: Mapping[str, Any]) -> int | None:
+    up, down = row.get("bytes_up"), row.get("bytes_down")
+    return None if up is None or down is None else int(up + down)
 
 
 def _own(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:

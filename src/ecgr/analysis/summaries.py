@@ -27,7 +27,8 @@ class RunSummary:
     server step was not finite; ``rate`` is the clients' learning rate, ``constant_rate`` whether it stays so, ``tuned``
     whether it was chosen for the method; ``overlap`` is the ratio of test to training samples where the split is
     redrawn with the seed; ``privacy`` is what the record says of its last round; ``own`` is each client's score in the
-    last round, where it is scored on its own samples; ``weight`` is what a run counts in the mean of a seed's clients
+    last round, where it is scored on its own samples; ``sent`` is how many bytes the last round took, up and down;
+    ``weight`` is what a run counts in the mean of a seed's clients
     that trained alone.
 
     >>> run = RunSummary("fedavg+ecgr", seed=0, values=(0.5, 0.6))
@@ -48,6 +49,7 @@ class RunSummary:
     overlap: float | None = None
     privacy: Mapping[str, float | None] | None = None
     own: tuple[tuple[int, float], ...] = ()
+    sent: int | None = None
     weight: float = 1
 
     def __post_init__(self) -> None:

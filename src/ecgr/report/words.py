@@ -39,13 +39,34 @@ def advice(comparison: Comparison) -> str:
 
 
 def winner(pairs: Iterable[Pair]) -> Pair | None:
-    """The method to use: the best of those that end higher, else the fastest of those that are only sooner there."""
+    """The method to use: the best of those that end higher, else the fastest of those that are only sooner there.
+
+    Of those that the best is not shown to beat, it is the one that sends least.
+    """
     pairs = best_first(pairs)
     higher = [pair for pair in pairs if pair.verdict in ("better", "ahead") and not pair.small]
+    if higher and higher[0].sent:
+        alike = [pair for pair in higher if pair.sent and not _beats(higher[0], pair)]
+        higher.insert(0, min(alike, key=lambda pair: pair.sent or 0.0))
     level = [pair for pair in pairs if pair.verdict in ("equal", "inconclusive") or pair.small]
     sooner = [pair for pair in level if pair.sooner == "sooner"]
     fastest = sorted(sooner, key=lambda pair: -((pair.speed and pair.speed.factor) or 0.0))
     return next(iter([*higher, *fastest]), None)
+
+
+def _beside(pair: Pair, other: Pair) -> Estimate | None:
+    """The difference of the ends of two methods, over the seeds that both have."""
+    if pair.difference is None or other.difference is None:
+        return None
+    plain = dict(zip(other.seeds, other.difference.differences, strict=True))
+    both = zip(pair.seeds, pair.difference.differences, strict=True)
+    return Estimate.of([gain - plain[seed] for seed, gain in both if seed in plain] or [0.0], pair.overlap)
+
+
+def _beats(pair: Pair, other: Pair) -> bool:
+    """Whether the method is shown to end better than the other."""
+    found = _beside(pair, other)
+    return found is not None and found.interval is not None and min(map(pair.metric.gain, found.interval)) > 0
 
 
 def sentence(pair: Pair) -> str:
@@ -126,22 +147,32 @@ def _own_lines(comparison: Comparison) -> Iterator[str]:
 
 
 def momentum_lines(comparison: Comparison) -> list[str]:
-    """Whether a winner does more than server momentum, where FedAvgM is among the methods; a line a setting."""
+    """Whether a winner does more than server momentum, or the best than a winner that sends less; a line a setting."""
     lines = []
     for setting, pairs in by_setting(comparison).items():
-        best, other = winner(pairs), next((pair for pair in pairs if pair.method.startswith(MOMENTUM)), None)
-        if best is None or other is None or best is other or other.difference is None or best.difference is None:
+        best, momentum = winner(pairs), next((pair for pair in pairs if pair.method.startswith(MOMENTUM)), None)
+        if best is None:
             continue
-        plain = dict(zip(other.seeds, other.difference.differences, strict=True))
-        both = zip(best.seeds, best.difference.differences, strict=True)
-        found = Estimate.of([gain - plain[seed] for seed, gain in both if seed in plain] or [0.0], best.overlap)
-        if found.interval is not None:
-            low, high = sorted(best.metric.gain(bound) for bound in found.interval)
-            more = "More than" if low > 0 else "Less than" if high < 0 else "Not shown to do more than"
-            size = f"{best.metric.change(found.mean, found.interval)} {best.metric.difference_unit}".rstrip()
-            told = f"{best.method} is at {size} ({best.metric.range(found.interval)}) against {other.method}"
-            lines.append(f"{_where(setting, comparison)}{more} server momentum in the end: {told}.")
+        where = _where(setting, comparison)
+        if best is not momentum and momentum is not None and (told := _against(best, momentum)):
+            word, size = told
+            lines.append(f"{where}{word} server momentum in the end: {size}.")
+        higher = [pair for pair in pairs if pair.verdict in ("better", "ahead") and not pair.small]
+        if higher and higher[0] is not best and best in higher and (told := _against(higher[0], best)):
+            more = (higher[0].sent or 0.0) / (best.sent or 1.0)
+            lines.append(f"{where}{told[0]} {best.method}: {told[1]}, and sends {_times(more)} times as much.")
     return lines
+
+
+def _against(pair: Pair, other: Pair) -> tuple[str, str] | None:
+    """Whether a method does more than another, and by how much."""
+    found, metric = _beside(pair, other), pair.metric
+    if found is None or found.interval is None:
+        return None
+    low, high = sorted(metric.gain(bound) for bound in found.interval)
+    word = "More than" if low > 0 else "Less than" if high < 0 else "Not shown to do more than"
+    size = f"{metric.change(found.mean, found.interval)} {metric.difference_unit}".rstrip()
+    return word, f"{pair.method} is at {size} ({metric.range(found.interval)}) against {other.method}"
 
 
 def privacy_lines(comparison: Comparison) -> list[str]:
