@@ -26,7 +26,7 @@ def test_the_table_has_the_numbers_of_the_data(path: Path) -> None:
         assert found is not None
         assert found.interval is not None
         low, high = sorted(-metric.gain(end) for end in found.interval)
-        size = f"{metric.change(-metric.gain(found.mean)).removeprefix('+')} {metric.difference_unit}".rstrip()
+        size = metric.amount(metric.gain(found.mean), (low, high))
         assert privacy is not None
         epsilon = "none" if privacy["epsilon"] is None else f"{privacy['epsilon']:.3g}"
         expected.append((pair.method, metric.number(pair.score), epsilon, f"{size} ({metric.range((low, high))})"))
