@@ -29,10 +29,11 @@ LEADERBOARD = ("mnist001", "fashion001", "mnist01", "fashion01", "heart")
 """Problems on which all methods were run."""
 SKEWED = ("demo", "tuned-mnist", "tuned-fashion_mnist", *LEADERBOARD[:4])
 """Problems with label skew."""
-ALL = "'fedavg,fedavgm(server_momentum=0.5),fedacg,drift_correction,scaffold,fedcm,feddyn,fedprox,fedavg+ecgr'"
+CORRECTIONS = "fedavg,fedavgm(server_momentum=0.5),fedacg,drift_correction,scaffold,fedcm,feddyn,fedprox,fedavg+ecgr"
+ALL = f"'{CORRECTIONS},fedavg@lda,fedavg@ridge'"
 PROBLEMS = {
     "digits": ("Digits, ten clients, alpha 0.05", f"demo --rounds 120 --methods {ALL}"),
-    "heart": ("Heart disease, four hospitals", f"hospitals/heart_disease --seeds 20 --methods {ALL}"),
+    "heart": ("Heart disease, four hospitals", f"hospitals/heart_disease --seeds 20 --methods '{CORRECTIONS}'"),
     "mnist001": ("MNIST, ten clients, alpha 0.01", f"study/boards.py:mnist --methods {ALL}"),
     "mnist01": ("MNIST, ten clients, alpha 0.1", f"study/boards.py:mnist --set partition.alpha=0.1 --methods {ALL}"),
     "fashion001": ("Fashion-MNIST, ten clients, alpha 0.01", f"study/boards.py:fashion --methods {ALL}"),
