@@ -193,19 +193,6 @@ def better_on(method: str, names: Sequence[str] = SKEWED) -> str:
     return f"{found['better']} of {found.total()}"
 
 
-def measured(method: str, names: Sequence[str]) -> str:
-    """Verdicts and range of differences of a method on these problems, in a cell."""
-    found = [pair for name in names for pair in pairs(f"earlier/{name}", method=method)]
-    if not found:
-        return "not yet"
-    unit = "AUC" if names == ("heart",) else "points"
-    differences = sorted(pair["difference"] for pair in found if pair["difference"] is not None)
-    ends = dict.fromkeys(signed(value, unit) for value in (differences[:1] + differences[-1:]))
-    counts = verdicts(method, names)
-    told = [f"{verdict} on {counts[verdict]}" for verdict in VERDICTS if counts[verdict]]
-    return f"{', '.join(told)} of {len(found)}: {' to '.join(ends)} {unit}"
-
-
 def overview() -> str:
     """All methods over the leaderboard's problems: verdicts, and how far below the best of a problem each ended."""
     short: dict[str, list[float]] = {}
@@ -319,6 +306,28 @@ def shown(method: str) -> str:
     counts = Counter(pair["verdict"] for pair in own)
     sooner = sum(bool(pair["speed"] and pair["speed"]["shown"] and pair["speed"]["factor"] > 1) for pair in own)
     return f"better on {counts['better']}, worse on {counts['worse']} and sooner on {sooner} of {len(own)}"
+
+
+def found_on(method: str, *names: str) -> str:
+    """What problems of the leaderboard say of a method, in a cell: verdicts, range of the ends, how much sooner."""
+    there = measured_problems()
+    own = [pair for name in names if name in there for pair in there[name]["pairs"] if pair["method"] == method]
+    if not own:
+        return "not yet"
+    counts = Counter(pair["verdict"] for pair in own)
+    ends = sorted(pair["difference"]["mean"] for pair in own if pair["difference"] is not None)
+    unit = "points" if own[0]["metric"]["name"] == "accuracy" else "AUC"
+    told = [f"{', '.join(f'{verdict} on {n}' for verdict, n in counts.items())} of {len(own)}"]
+    if ends:
+        told.append(
+            f"{' to '.join(dict.fromkeys(change(end, own[0]['metric']) for end in (ends[0], ends[-1])))} {unit}"
+        )
+    sooner = [pair["speed"]["factor"] for pair in own if pair["speed"] and pair["speed"]["shown"] == "sooner"]
+    if sooner:
+        told.append(
+            f"sooner on {len(sooner)} ({' to '.join(dict.fromkeys(f'{x:.1f}' for x in (min(sooner), max(sooner))))} x)"
+        )
+    return "; ".join(told)
 
 
 def claims_table() -> str:
@@ -454,8 +463,8 @@ def render(template: str) -> str:
     )
     known = (
         *(pairs_table, board, overview, claims_table, tissue_table, theory_table, collapse_table, aimed_table),
-        *(problem, standing, shown, measured_problems),
-        *(gain, raised, counted, made_by, measured, better_on, share_range, collapsed),
+        *(problem, standing, shown, found_on, measured_problems),
+        *(gain, raised, counted, made_by, better_on, share_range, collapsed),
     )
     names = {"SKEWED": SKEWED, "LEADERBOARD": LEADERBOARD, "PROBLEMS": PROBLEMS}
     return places.get_template(template).render({own.__name__: own for own in known} | names)
