@@ -156,7 +156,7 @@ def tuning(curves: Curves) -> dict[str, Any]:
             for values in first_trials(space, 12)
         ]
         names = first_trials(space, 12)
-        early = max(3, -(-rounds // 4)) - 1
+        early = max(3, -(-rounds // 2)) - 1
         short = [fmean(curve[early] for curve in own[: len(FIRST_SEEDS)]) for own in trials]
         whole = [fmean(curve[-1] for curve in own) for own in trials]
         finalists = sorted(range(12), key=lambda i: -short[i])[:FINALISTS]

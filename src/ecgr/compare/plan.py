@@ -125,8 +125,8 @@ class Plan:
 
     @property
     def first_rounds(self) -> int:
-        """How many the first stage of tuning has: a quarter, but not too few to tell anything."""
-        return min(self.rounds, max(LEAST_ROUNDS, math.ceil(self.rounds / 4)))
+        """How many the first stage of tuning has: half of them, but not too few to tell anything."""
+        return min(self.rounds, max(LEAST_ROUNDS, math.ceil(self.rounds / 2)))
 
     @property
     def staged(self) -> bool:
