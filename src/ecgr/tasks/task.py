@@ -19,9 +19,8 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.identity import qualified_name
 from ecgr.tables import shown, unknown
 from ecgr.tasks.data.dataset import Dataset
-from ecgr.tasks.data.frames import encode_halves, split_frame
+from ecgr.tasks.data.frames import Missing, encode_halves, split_frame
 from ecgr.tasks.data.items import BEGINNING, Keys, Reader, Rows, Transform, is_map_style, read_items
-from ecgr.tasks.data.tables import Missing
 from ecgr.tasks.losses import as_loss
 from ecgr.tasks.metrics import CallableMetric, Metric, as_metric
 from ecgr.tasks.models import MODELS

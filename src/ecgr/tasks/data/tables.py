@@ -1,15 +1,13 @@
-"""Tables in CSV files: columns for features, target and client, or a folder with one file a client.
+"""CSV files: columns for features, target and client, or a folder with one file a client.
 
-A table is a DataFrame of text, indexed by file and line, so that every complaint can name its place; what a cell says
-(a number, a category, nothing) is decided here. Everything that is learnt from numbers (means, medians, deviations) is
-learnt from training rows alone.
+A file is read as a DataFrame of text, indexed by file and line, so that every complaint can name its place. What a cell
+says (a number, a category, nothing) is decided here; `ecgr.tasks.data.frames` makes arrays of it. Everything that is
+learnt from numbers (means, medians, deviations) is learnt from training rows alone.
 """
 
 import csv
-import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from io import StringIO
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -20,24 +18,37 @@ from pydantic import Field
 from ecgr.component import component
 from ecgr.errors import ConfigError, DataError, missing_extra
 from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, Targets, binary_targets, holdout
+from ecgr.tasks.data.frames import (
+    FILLS,
+    Mask,
+    Missing,
+    Notes,
+    Numbers,
+    as_number,
+    canonical,
+    features_of,
+    filled,
+    in_order,
+    labels_of,
+    names_of,
+    one_hot,
+    refuse,
+    without_gaps,
+)
 from ecgr.tasks.data.sets import compared, known_folder, own_path, read_text
 from ecgr.tasks.samples import Samples
 
 if TYPE_CHECKING:
     from pandas import DataFrame, Series
 
-Numbers = NDArray[np.float64]
 Names = NDArray[np.str_]
-Mask = NDArray[np.bool_]
 TextList = Annotated[tuple[str, ...], Field(strict=False)]
-Missing = Literal["refuse", "drop", "mean", "median"]
 Scope = Literal["all", "client"]
 
 LARGEST = 1.8e19
 """About the square root of float32's largest number: scaling and squared errors stay finite."""
 MOST_GUESSED = 20
 """Whole numbers with at most so many different values are taken for classes where nobody says what they are."""
-FILLS: Mapping[str, Callable[..., Numbers]] = {"mean": np.nanmean, "median": np.nanmedian}
 
 
 @component
@@ -73,9 +84,11 @@ class Csv:
         table, files = self._read()
         split = {*table.index.unique("name")} == {"train", "test"}
         features, categories = self._columns(list(table.columns))
-        table, notes = self._without_gaps(table, features)
+        table, notes = self._usable(table, features)
         targets = column_targets(table[self.target], self.kind, self.above)
-        values, numeric = encode(table, features, categories)
+        blocks = [_encoded(table[name], categories.get(name)) for name in features]
+        values = np.concatenate(blocks, axis=1)
+        numeric = np.repeat([name not in categories for name in features], [block.shape[1] for block in blocks])
         names = table.index.get_level_values("name").to_numpy(dtype=np.str_)
         known = self.client is not None or (self.folder().is_dir() and not split)
         clients = table[self.client].to_numpy(dtype=np.str_) if self.client else names
@@ -120,44 +133,22 @@ class Csv:
         """The features, and the categories of those that have some."""
         if self.target is None:
             raise ConfigError(f"data.target: csv needs the column to predict; there are: {', '.join(columns)}")
+        aside = {"target": self.target, "client": self.client}
+        features = features_of(columns, self.features or None, aside, prefix="data.")
         categories = dict(named_categories(text, columns) for text in self.categorical)
-        given = {"target": [self.target], "features": self.features, "client": [self.client] if self.client else []}
-        shown = ", ".join(columns[:20]) + (", …" if len(columns) > 20 else "")
-        wrong = [
-            f"data.{key}: there is no column {name!r}; there are: {shown}"
-            for key, names in {**given, "categorical": categories}.items()
-            for name in names
-            if name not in columns
-        ]
-        if wrong:
-            raise ConfigError(*wrong)
-        features = list(self.features) or [name for name in columns if name not in (self.target, self.client)]
-        if self.target in features or not features:
-            raise ConfigError(f"data.features: {', '.join(features) or 'nothing'} to predict {self.target!r} from")
         for name in categories:
             if name not in features:
-                raise ConfigError(f"data.categorical: {name!r} is not one of the features")
+                among = ", ".join(features[:20])
+                raise ConfigError(f"data.categorical: there is no column {name!r} among the features: {among}")
         return features, categories
 
-    def _without_gaps(self, table: "DataFrame", features: list[str]) -> tuple["DataFrame", tuple[str, ...]]:
+    def _usable(self, table: "DataFrame", features: list[str]) -> tuple["DataFrame", Notes]:
         """The rows that can be used, NaN for what is missing in them, and what a record should say."""
-        needed = [name for name in (self.target, self.client) if name]
+        others = [name for name in (self.target, self.client) if name]
         known = {"", *(canonical(value.strip()) for value in self.missing_values)}
-        table = table[[*features, *needed]]
+        table = table[[*features, *others]]
         table = table.mask(table.map(lambda text: canonical(text) in known))
-        fillable = self.missing in FILLS
-        gaps = table[needed if fillable else list(table.columns)].isna()
-        rows = gaps.any(axis=1).to_numpy()
-        notes: tuple[str, ...] = ()
-        if rows.any():
-            column = gaps.columns[gaps.to_numpy()[rows.argmax()].argmax()]
-            if self.missing != "drop":
-                rule = "" if fillable else ', "mean" or "median" fill it in'
-                refuse(gaps[column], rows, f'a value is missing; data.missing = "drop" leaves the row out{rule}')
-            if rows.all():
-                refuse(gaps[column], rows, "a value is missing in every row, this is the first")
-            notes = (f"{rows.sum():,} of {len(rows):,} rows left out: a value is missing",)
-        table = table[~rows]
+        table, notes = without_gaps(table, features, others, self.missing, prefix="data.")
         filled_in = int(table[features].isna().sum().sum())
         if filled_in:
             whose = "all clients'" if self.scope == "all" else "the client's own"
@@ -211,53 +202,10 @@ def parse_table(path: Path, text: str, separator: str = ",", columns: Sequence[s
     return pd.DataFrame(list(rows.values()), index, names, dtype=str)
 
 
-def refuse(column: "Series[Any]", wrong: Mask, why: str) -> None:
-    """Raise a `DataError` that names the place of the first wrong cell of a column, if there is one."""
-    if wrong.any():
-        first = int(wrong.argmax())
-        (file, line), cell = column.index[first][-2:], column.iloc[first]
-        shown = f"{cell[:40]!r} " if isinstance(cell, str) else ""
-        raise DataError(f"{file}: line {line}, column {str(column.name)!r}: {shown}{why}")
-
-
-def as_number(text: str) -> float | None:
-    """The finite number that ``text`` writes, if it writes one.
-
-    >>> as_number("-9.0"), as_number(".7"), as_number("1_000"), as_number("nan"), as_number("?")
-    (-9.0, 0.7, None, None, None)
-    """
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if isfinite(number) and "_" not in text else None
-
-
-def canonical(text: str) -> str:
-    """One spelling for each value: numbers that are equal are written alike.
-
-    >>> canonical("1.0"), canonical("1"), canonical("0.50"), canonical("male")
-    ('1', '1', '0.5', 'male')
-    """
-    number = as_number(text)
-    if number is None:
-        return text
-    return str(int(number)) if number == int(number) else str(number)
-
-
-def in_order(values: Iterable[str]) -> list[str]:
-    """Distinct canonical values: numbers by size, then the others by name.
-
-    >>> in_order(["10", "9", "b", "a", "9"])
-    ['9', '10', 'a', 'b']
-    """
-    return sorted(set(values), key=lambda value: (as_number(value) is None, as_number(value) or 0.0, value))
-
-
 def as_numbers(column: "Series[Any]", advice: str) -> Numbers:
     """A column of numbers, NaN where one is missing; the first cell that is not one, or is too large, is refused."""
     numbers: Numbers = column.map(as_number, na_action="ignore").to_numpy(dtype=np.float64, na_value=np.nan)
-    refuse(column, np.isnan(numbers) & column.notna().to_numpy(), f"is not a number; {advice}")
+    refuse(column, np.isnan(numbers) & column.notna(), f"is not a number; {advice}")
     limit = f"numbers go up to {LARGEST:.1e} (whose square float32 can hold)"
     refuse(column, np.abs(numbers) > LARGEST, f"is too large, {limit}; correct it, or see data.missing_values")
     return numbers
@@ -275,27 +223,14 @@ def named_categories(text: str, columns: Sequence[str]) -> tuple[str, list[str]]
     return name, list(dict.fromkeys(canonical(value.strip()) for value in values.split(",")))
 
 
-def one_hot(column: "Series[Any]", values: Sequence[str]) -> Numbers:
-    """Zeros and ones, one column for each category, all zeros where it is missing."""
-    names = column.map(canonical, na_action="ignore")
-    values = values or in_order(names.dropna())
-    wrong = (names.notna() & ~names.isin(values)).to_numpy()
-    refuse(column, wrong, f"is not one of {', '.join(values)}; see data.categorical")
-    found = names.to_numpy(dtype=object)[:, None] == np.array(values, dtype=object)
-    return np.asarray(found, dtype=np.float64)
-
-
-def encode(
-    table: "DataFrame", features: Sequence[str], categories: Mapping[str, Sequence[str]]
-) -> tuple[Numbers, Mask]:
-    """The features in their order, NaN where a number is missing, and which columns are of numbers."""
-    advice = "name the column in data.categorical, or the value in data.missing_values"
-    blocks = [
-        one_hot(table[name], categories[name]) if name in categories else as_numbers(table[name], advice)[:, None]
-        for name in features
-    ]
-    numeric = np.repeat([name not in categories for name in features], [block.shape[1] for block in blocks])
-    return np.concatenate(blocks, axis=1), numeric
+def _encoded(column: "Series[Any]", categories: Sequence[str] | None) -> Numbers:
+    """A feature: numbers, or zeros and ones for the categories that are named, or found where none are."""
+    if categories is None:
+        return as_numbers(column, "name the column in data.categorical, or the value in data.missing_values")[:, None]
+    names = names_of(column)
+    values = categories or in_order(names.dropna())
+    refuse(column, names.notna() & ~names.isin(values), f"is not one of {', '.join(values)}; see data.categorical")
+    return one_hot(names, values)
 
 
 def column_targets(column: "Series[Any]", kind: Kind, above: float | None = None) -> Targets:
@@ -307,7 +242,7 @@ def column_targets(column: "Series[Any]", kind: Kind, above: float | None = None
     if above is not None:
         yes = as_numbers(column, "data.above needs numbers") > above
         return binary_targets(yes, (f"at most {above:g}", f"above {above:g}"))
-    names = column.map(canonical)
+    names = names_of(column)
     distinct = in_order(names)
     chosen = kind if kind != "auto" else _guess(distinct)
     if chosen == "numbers":
@@ -315,11 +250,10 @@ def column_targets(column: "Series[Any]", kind: Kind, above: float | None = None
     if chosen == "binary":
         values = ["0", "1"] if set(distinct) <= {"0", "1"} else distinct
         two = f"makes {len(distinct)} different values; a binary target has two, or data.above says what is a yes"
-        refuse(column, (~names.isin(values[:2])).to_numpy() | (len(values) < 2), two)
+        refuse(column, ~names.isin(values[:2]) | (len(values) < 2), two)
         return binary_targets((names == values[1]).to_numpy(dtype=np.bool_), tuple(values))
     refuse(column, np.full(len(column), len(distinct) < 2), "is in every row; there must be at least two classes")
-    labels = names.map({name: label for label, name in enumerate(distinct)}).to_numpy(dtype=np.int64)
-    return Targets("classes", labels, {"classes": len(distinct)}, tuple(distinct))
+    return Targets("classes", labels_of(names, distinct), {"classes": len(distinct)}, tuple(distinct))
 
 
 def _guess(distinct: Sequence[str]) -> str:
@@ -328,19 +262,6 @@ def _guess(distinct: Sequence[str]) -> str:
     numbers = [as_number(name) for name in distinct]
     few = len(distinct) <= MOST_GUESSED and all(number is None or number.is_integer() for number in numbers)
     return "classes" if few or None in numbers else "numbers"
-
-
-def filled(values: Numbers, train: Mask, fill: str) -> Numbers:
-    """``values`` with each NaN replaced by the mean or median of its column's training rows; 0 where there is none.
-
-    >>> filled(np.array([[1.0], [3.0], [np.nan], [9.0]]), np.array([True, True, True, False]), "mean").tolist()
-    [[1.0], [3.0], [2.0], [9.0]]
-    """
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # a column without a single value gives NaN, and becomes 0
-        known = np.nan_to_num(FILLS[fill](values[train], axis=0))
-    result: Numbers = np.where(np.isnan(values), known, values)
-    return result
 
 
 def standardised(values: Numbers, train: Mask) -> Numbers:
