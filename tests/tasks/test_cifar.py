@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from ecgr.errors import DataError, IntegrityError
 from ecgr.tasks.data import Cifar10, Cifar100
-from ecgr.tasks.data.cifar import read_pickle
+from ecgr.tasks.data.images import read_pickle
 from support.image_sets import (
     CIFAR10_NAMES,
     CIFAR100_NAMES,

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ecgr.errors import DataError
 from ecgr.tasks.data import LC25000, verify
-from ecgr.tasks.data.image_folder import CLASSES, nearest_subset
+from ecgr.tasks.data.pictures import CLASSES, nearest_subset
 from support.image_sets import write_lc25000
 
 

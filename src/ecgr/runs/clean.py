@@ -8,7 +8,7 @@ from shutil import rmtree
 from ecgr.errors import ConfigError
 from ecgr.runs.place import acquire, checkpoint_of
 from ecgr.runs.record import RunRecord
-from ecgr.tasks.data.pictures import cache_folder
+from ecgr.tasks.data.sets import cache_folder
 
 ANSWER, TUNED, TUNING = "comparison.json", "tuning.json", "tuning"
 

@@ -33,7 +33,7 @@ from ecgr.simulation.engines import one_thread
 from ecgr.simulation.frozen import Frozen, trains
 from ecgr.simulation.workspace import Feed, Held
 from ecgr.tasks.data import Dataset
-from ecgr.tasks.data.pictures import cache_folder
+from ecgr.tasks.data.sets import cache_folder
 from ecgr.tasks.samples import Array, Items, Samples, named_arrays
 
 ROWS = 32

@@ -8,8 +8,6 @@ from ecgr.errors import ConfigError, EcgrError
 from ecgr.tables import Table
 from ecgr.tasks.data.arrays import Arrays as Arrays
 from ecgr.tasks.data.arrays import Site as Site
-from ecgr.tasks.data.cifar import Cifar10 as Cifar10
-from ecgr.tasks.data.cifar import Cifar100 as Cifar100
 from ecgr.tasks.data.dataset import Dataset as Dataset
 from ecgr.tasks.data.dataset import DatasetSource as DatasetSource
 from ecgr.tasks.data.dataset import hold_out as hold_out
@@ -18,11 +16,13 @@ from ecgr.tasks.data.dataset import redrawn as redrawn
 from ecgr.tasks.data.dataset import set_aside as set_aside
 from ecgr.tasks.data.dataset import strata as strata
 from ecgr.tasks.data.dataset import stratify as stratify
-from ecgr.tasks.data.digits import Digits as Digits
-from ecgr.tasks.data.idx import FashionMnist as FashionMnist
-from ecgr.tasks.data.idx import Mnist as Mnist
-from ecgr.tasks.data.image_folder import LC25000 as LC25000
-from ecgr.tasks.data.image_folder import ImageFolder as ImageFolder
+from ecgr.tasks.data.images import Cifar10 as Cifar10
+from ecgr.tasks.data.images import Cifar100 as Cifar100
+from ecgr.tasks.data.images import Digits as Digits
+from ecgr.tasks.data.images import FashionMnist as FashionMnist
+from ecgr.tasks.data.images import Mnist as Mnist
+from ecgr.tasks.data.pictures import LC25000 as LC25000
+from ecgr.tasks.data.pictures import ImageFolder as ImageFolder
 from ecgr.tasks.data.sets import fetch as fetch
 from ecgr.tasks.data.tables import Csv as Csv
 from ecgr.tasks.data.tables import HeartDisease as HeartDisease

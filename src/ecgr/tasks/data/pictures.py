@@ -1,23 +1,33 @@
-"""Picture files: which there are, and what they look like decoded to one size.
+"""Pictures in folders, one folder a class: any set of one's own, and LC25000; decoded once, and kept.
+
+``groups.csv``, where there is one, says what each picture was made from (a patient, a tissue tile): all pictures of a
+group are on one side of the split, because a model that was trained on one of them knows the others.
 
 Only a few formats are opened, nothing outside the folder is followed, and a small file that would unpack to an
 enormous picture is refused: pictures come from strangers.
 """
 
-import hashlib
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from hashlib import sha256
 from pathlib import Path
+from typing import Annotated, ClassVar
 
 import numpy as np
+from pydantic import Field
 
+from ecgr.component import component
 from ecgr.errors import DataError, EnvironmentFault, IntegrityError, missing_extra
 from ecgr.files import whole_file
-from ecgr.tasks.data.dataset import Images
+from ecgr.tasks.data.dataset import Dataset, Images, Share, image_dataset
+from ecgr.tasks.data.sets import cache_folder, data_root, missing, own_path, read_text
+from ecgr.tasks.data.tables import parse_table
+from ecgr.tasks.samples import Samples
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".bmp", ".webp"})
 FORMATS = ("PNG", "JPEG", "BMP", "WEBP")
@@ -109,7 +119,7 @@ def decoded(pictures: Sequence[Picture], side: int) -> tuple[Images, str]:
 
     folder, shape = cache_folder(), (len(pictures), 3, side, side)
     listing = "".join(f"{picture.name}\0{picture.size}\0{picture.changed}\n" for picture in pictures)
-    name = hashlib.sha256(f"{FORMAT} {side}\n{listing}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
+    name = sha256(f"{FORMAT} {side}\n{listing}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
     needed = int(np.prod(shape))
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -132,18 +142,8 @@ def decoded(pictures: Sequence[Picture], side: int) -> tuple[Images, str]:
         ) from None
 
 
-def cache_folder() -> Path:
-    """Where decoded pictures are kept: ``$ECGR_CACHE``, else the user's cache folder."""
-    chosen = os.environ.get("ECGR_CACHE")
-    if chosen:
-        return Path(chosen).expanduser()
-    from platformdirs import user_cache_path  # as in sets
-
-    return user_cache_path("ecgr", appauthor=False)
-
-
 def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Picture]) -> Path:
-    hashed = hashlib.sha256()
+    hashed = sha256()
     with whole_file(path) as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
         for images in decode_all(pictures, shape[2]):
@@ -157,3 +157,226 @@ def rows(images: Images, start: int, stop: int) -> Images:
     assert isinstance(images, np.memmap)
     offset = images.offset + start * int(np.prod(images.shape[1:]))
     return np.memmap(str(images.filename), np.uint8, mode="r", offset=offset, shape=(stop - start, *images.shape[1:]))
+
+
+ImageSize = Annotated[int, Field(ge=8, le=1024)]
+Listing = Mapping[str, Sequence[Picture]]
+"""Pictures by class, classes in the order of their labels."""
+Groups = Mapping[str, str]
+"""The group of each picture, by its name."""
+
+IMAGENET_MEAN = (0.485, 0.456, 0.406)
+IMAGENET_STD = (0.229, 0.224, 0.225)
+COLUMNS = ["class", "file", "group"]
+SPLIT_SEED = 25_000  # which groups are for testing is part of the data set, not of an experiment
+
+
+@component
+class ImageFolder:
+    """Your own pictures: root/CLASS/*.png, or root/train/CLASS/ and root/test/CLASS/.
+
+    Without ``train/`` and ``test/``, ``test_share`` of each class is for testing: whole groups where ``groups.csv``
+    names them, else evenly spaced in the order of the names, so that adding a class changes nothing for the others.
+    """
+
+    root: str | None = None
+    image_size: ImageSize = 224
+    test_share: Share = 0.2
+    name: ClassVar[str] = "image_folder"
+    known: ClassVar[int] = 0  # how many pictures the official set has
+    numbered_in_class: ClassVar[bool] = False  # groups of two classes may have one name
+
+    def folder(self) -> Path:
+        return own_path(self.name, self.root, "the folder that has one folder of pictures a class", "a folder")
+
+    def load(self) -> Dataset:
+        """List, decode (once) and map the pictures: training pictures first, so that each half is contiguous."""
+        train, test, groups, files = self._halves()
+        pictures = [*_flat(train), *_flat(test)]
+        pixels, pixels_hash = decoded(pictures, self.image_size)
+
+        def half(listing: Listing, start: int) -> Samples:
+            labels = np.repeat(np.arange(len(listing), dtype=np.int64), [len(members) for members in listing.values()])
+            names = None if groups is None else np.array([groups[picture.name] for picture in _flat(listing)])
+            return Samples(rows(pixels, start, start + len(labels)), labels, names)
+
+        listing = "".join(f"{picture.name}\n" for picture in pictures).encode("utf-8", "surrogateescape")
+        files = {"pixels": pixels_hash, "names": sha256(listing).hexdigest(), **files}
+        halves = half(train, 0), half(test, len(_flat(train)))
+        notes = self._notes(len(pictures))
+        return image_dataset(*halves, tuple(train), IMAGENET_MEAN, IMAGENET_STD, files=files, notes=notes)
+
+    def check(self) -> tuple[str, tuple[str, ...], dict[str, int]]:
+        """Decode every picture to find the damaged ones; keep none."""
+        train, test = map(_flat, self._halves()[:2])
+        for _block in decode_all([*train, *test], self.image_size):
+            pass
+        notes = self._notes(len(train) + len(test))
+        return "reduced" if notes else "whole", notes, {"train": len(train), "test": len(test)}
+
+    def class_folders(self) -> Mapping[str, Path]:
+        """The folders of the classes, in the order of their labels."""
+        return _folders(self.folder())
+
+    def groups_file(self) -> Path | None:
+        """``groups.csv``, where there is one."""
+        file = self.folder() / "groups.csv"
+        return file if file.is_file() else None
+
+    def _notes(self, pictures: int) -> tuple[str, ...]:
+        return () if pictures >= self.known else (f"reduced: {pictures:,} of {self.known:,} pictures",)
+
+    def _halves(self) -> tuple[Listing, Listing, Groups | None, dict[str, str]]:
+        """Pictures to train on and to test on; their groups where these are known; the hash of ``groups.csv``."""
+        root, groups, files = self.folder(), None, {}
+        if (root / "train").is_dir() and (root / "test").is_dir():
+            train, test = (_listed(_folders(root / half), root) for half in ("train", "test"))
+            if list(train) != list(test):
+                raise DataError(f"{root}: class {min(set(train) ^ set(test))!r} is not in both train/ and test/")
+        else:
+            classes = _listed(self.class_folders(), root)
+            file = self.groups_file()
+            if file is not None:
+                groups, files["groups.csv"] = self._groups(file, classes)
+            train, test = split(classes, self.test_share, groups)
+        if not _flat(train) or not _flat(test):
+            counts = f"{len(_flat(train))} pictures to train on and {len(_flat(test))} to test on"
+            raise DataError(f"{root}: {counts}; add pictures or change data.test_share")
+        return train, test, groups, files
+
+    def _groups(self, path: Path, classes: Listing) -> tuple[Groups, str]:
+        """What ``groups.csv`` says of every picture, and the file's hash."""
+        text, file_hash = read_text(path)
+        table = parse_table(path, text)
+        if list(table.columns) != COLUMNS:
+            raise DataError(f"{path}: line 1 is {','.join(table.columns)[:80]!r}, it must be {','.join(COLUMNS)!r}")
+        found: dict[tuple[str, str], str] = {}
+        for (_, line), (label, file, group) in zip(table.index, table.to_numpy(), strict=True):
+            if label not in classes or not file or not group:
+                raise DataError(f"{path}: line {line}: {f'{label},{file},{group}'[:80]!r} is no class, file and group")
+            if (label, file) in found:
+                raise DataError(f"{path}: line {line} names {label},{file} a second time")
+            found[label, file] = f"{label}/{group}" if self.numbered_in_class else group
+        groups = {}
+        for label, picture in ((label, picture) for label, members in classes.items() for picture in members):
+            if (label, picture.path.name) not in found:
+                raise DataError(f"{path}: has no line for {label},{picture.path.name}")
+            groups[picture.name] = found[label, picture.path.name]
+        return groups, file_hash
+
+
+def split(classes: Listing, share: float, groups: Groups | None = None) -> tuple[Listing, Listing]:
+    """Take ``share`` of each class for testing: evenly spaced, or whole groups.
+
+    >>> pictures = [Picture(Path(name), name, 0, 0) for name in "0123456789"]
+    >>> ["".join(picture.name for picture in half["a"]) for half in split({"a": pictures}, 0.2)]
+    ['01235678', '49']
+    """
+    train: dict[str, list[Picture]] = {}
+    test: dict[str, list[Picture]] = {}
+    side: dict[str, bool] = {}
+    for label, pictures in classes.items():
+        if groups is None:
+            marks = np.floor(np.arange(1, len(pictures) + 1) * share + 1e-9)
+            chosen = (np.diff(marks, prepend=0) > 0).tolist()
+        else:
+            of = [groups[picture.name] for picture in pictures]
+            sizes = Counter(of)
+            if len(sizes) < 2:
+                raise DataError(f"{label}: all pictures come from one group ({of[0]}); they cannot be split")
+            undecided = {group: size for group, size in sizes.items() if group not in side}
+            wanted = share * len(pictures) - sum(size for group, size in sizes.items() if side.get(group))
+            testing = nearest_subset(undecided, wanted) if len(undecided) > 1 else set()
+            side |= {group: group in testing for group in undecided}
+            chosen = [side[group] for group in of]
+        for half, wanted_mark in ((train, False), (test, True)):
+            half[label] = [picture for picture, mark in zip(pictures, chosen, strict=True) if mark == wanted_mark]
+    return train, test
+
+
+def nearest_subset(sizes: Mapping[str, int], target: float) -> set[str]:
+    """Some, not all, of the groups, with a total as near to ``target`` as whole groups allow.
+
+    The groups are first brought into a fixed random order: of the many subsets with the best total, the one taken then
+    depends neither on their names nor on their sizes. Bit s of ``reachable[i]`` says that the first i groups have a
+    subset of total s.
+
+    >>> sorted(nearest_subset({"a": 5, "b": 3, "c": 2}, 4.9))
+    ['a']
+    """
+    names = np.random.default_rng(SPLIT_SEED).permutation(sorted(sizes)).tolist()
+    reachable = [1]
+    for name in names:
+        reachable.append(reachable[-1] | reachable[-1] << sizes[name])
+    whole = sum(sizes.values())
+    totals = [total for total in range(1, whole) if reachable[-1] >> total & 1]
+    total = min(totals, key=lambda total: (abs(total - target), total))
+    chosen = set()
+    for i in reversed(range(len(names))):
+        if not reachable[i] >> total & 1:
+            chosen.add(names[i])
+            total -= sizes[names[i]]
+    return chosen
+
+
+def _folders(folder: Path) -> dict[str, Path]:
+    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if len(names) < 2:
+        raise DataError(f"{folder}: {len(names)} folders, there must be one for each of at least two classes")
+    return {name: folder / name for name in names}
+
+
+def _listed(folders: Mapping[str, Path], root: Path) -> Listing:
+    return {name: list_pictures(folder, root) for name, folder in folders.items()}
+
+
+def _flat(listing: Listing) -> list[Picture]:
+    return [picture for pictures in listing.values() for picture in pictures]
+
+
+CLASSES = ("colon_aca", "colon_n", "lung_aca", "lung_n", "lung_scc")
+PLACES = ("lung_colon_image_set", "LC25000/lung_colon_image_set", "LC25000", ".")
+
+
+@component
+class LC25000(ImageFolder):
+    """25,000 pictures of lung and colon tissue in 5 classes; all pictures of a tile on one side of the split.
+
+    Borkowski et al., "Lung and Colon Cancer Histopathological Image Dataset (LC25000)", arXiv 1912.12142: made from
+    about 1,250 tiles by turning and mirroring, so ``groups.csv`` has to say the tile of every picture; tiles are
+    numbered within a class. ``image_size`` is the paper's 224; its published code uses 128.
+    """
+
+    name: ClassVar[str] = "lc25000"
+    known: ClassVar[int] = 25_000
+    numbered_in_class: ClassVar[bool] = True
+
+    def folder(self) -> Path:
+        """The folder that has the five classes, in their two organ folders or directly."""
+        base = data_root(self.root)
+        for place in PLACES:
+            if _lc25000_classes(base / place):
+                return base / place
+        wanted = f"{PLACES[0]}/ with the folders {', '.join(CLASSES)}"
+        raise missing(self.name, wanted, base, "unpack LC25000 there (it cannot be fetched)")
+
+    def class_folders(self) -> Mapping[str, Path]:
+        return _lc25000_classes(self.folder())
+
+    def groups_file(self) -> Path:
+        """In the folder of the set or, if that is below the data folder, in the one above it."""
+        folder = self.folder()
+        for place in (folder,) if folder == data_root(self.root) else (folder, folder.parent):
+            if (place / "groups.csv").is_file():
+                return place / "groups.csv"
+        why = "without the tile of each picture near-copies of training pictures would be test pictures"
+        raise DataError(f"lc25000: no groups.csv in {folder} (columns class,file,group); {why}")
+
+
+def _lc25000_classes(folder: Path) -> dict[str, Path]:
+    """The five class folders as they are distributed, or directly; empty where they are not all there."""
+    for nested in (True, False):
+        found = {name: folder / (f"{name.partition('_')[0]}_image_sets/{name}" if nested else name) for name in CLASSES}
+        if all(path.is_dir() for path in found.values()):
+            return found
+    return {}

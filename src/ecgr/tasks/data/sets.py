@@ -31,12 +31,21 @@ def data_root(root: str | None = None) -> Path:
     >>> data_root("/srv/data").as_posix()
     '/srv/data'
     """
-    chosen = root or os.environ.get("ECGR_DATA")
+    return _user_folder(root or os.environ.get("ECGR_DATA"), "user_data_path")
+
+
+def cache_folder() -> Path:
+    """Where decoded pictures are kept: ``$ECGR_CACHE``, else the user's cache folder."""
+    return _user_folder(os.environ.get("ECGR_CACHE"), "user_cache_path")
+
+
+def _user_folder(chosen: str | None, otherwise: str) -> Path:
     if chosen:
         return Path(chosen).expanduser()
-    from platformdirs import user_data_path  # needed only where nobody says where the data is
+    import platformdirs  # needed only where nobody says where files are
 
-    return user_data_path("ecgr", appauthor=False)
+    folder: Path = getattr(platformdirs, otherwise)("ecgr", appauthor=False)
+    return folder
 
 
 def known_folder(name: str, root: str | None, get_it: str | None = None) -> Path:

@@ -1,4 +1,7 @@
-"""CIFAR-10 and CIFAR-100 as their authors give them out: pickled batches; https://www.cs.toronto.edu/~kriz/cifar.html.
+"""Small images in classes: digits that come with the package, MNIST and Fashion-MNIST, CIFAR-10 and CIFAR-100.
+
+MNIST's files are IDX, plain or .gz, in torchvision's layout: a magic number, the sizes as big-endian 32-bit numbers,
+then bytes; http://yann.lecun.com/exdb/mnist/. CIFAR's are pickled batches; https://www.cs.toronto.edu/~kriz/cifar.html.
 
 A pickle is a program that names things to import and calls them. Here it can name five things, none of which does more
 than hold bytes; whatever else it asks for is refused before it happens. The unpickler is the standard library's in
@@ -7,6 +10,9 @@ Python: what it reads is in memory already, so neither an absurd index nor an ab
 
 import io
 import pickle
+import struct
+from importlib.resources import files as resources
+from itertools import product
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
@@ -15,9 +21,113 @@ from numpy.typing import NDArray
 
 from ecgr.component import component
 from ecgr.errors import DataError, IntegrityError
-from ecgr.tasks.data.dataset import Channels, Dataset, Images, Labels, image_dataset
+from ecgr.tasks.data.dataset import Channels, Dataset, Images, Labels, check_labels, image_dataset
 from ecgr.tasks.data.sets import KnownFiles, check_length, compared, known_folder
 from ecgr.tasks.samples import Samples
+
+TEST_EVERY = 5  # every fifth image is a test image: 1,438 to train on, 359 to test on
+ORIGIN = "f6d9e39f37dc45d327f6db33428ee58970ccceabb2535a5c179de35886b70443"
+"""SHA-256 of scikit-learn's float64 images and int64 labels, which records name as the data of a run."""
+DIGITS = tuple("0123456789")
+
+
+@component
+class Digits:
+    """1,797 handwritten digits from scikit-learn, 8x8 resized to 28x28, fixed split (1,438 + 359).
+
+    From the UCI repository (CC BY 4.0), kept beside this file as 8x8 whole numbers from 0 to 16: all runs offline.
+    """
+
+    table: bool = False  # as 64 numbers a digit, for models of tables: a tenth of the time
+    train_samples: ClassVar[int] = 1438
+
+    def load(self) -> Dataset:
+        with (resources("ecgr.tasks.data") / "digits.npz").open("rb") as file, np.load(file) as arrays:
+            small, labels = arrays["images"].astype(np.float64), arrays["labels"].astype(np.int64)
+        if self.table:  # from -1 (white) to 1 (black)
+            inputs: NDArray[Any] = (small.reshape(len(small), -1) / 8 - 1).astype(np.float32)
+        else:
+            inputs = np.rint(enlarge(small, side=28) * (255 / 16)).clip(0, 255).astype(np.uint8)[:, None]
+        test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
+        train, held_out = (Samples(inputs[rows], labels[rows]) for rows in (~test, test))
+        if self.table:
+            shape = {"features": inputs.shape[1], "classes": len(DIGITS)}
+            return Dataset(train, held_out, shape, classes=DIGITS, files={"sklearn-digits": ORIGIN})
+        return image_dataset(train, held_out, DIGITS, mean=(0.3058,), std=(0.3251,), files={"sklearn-digits": ORIGIN})
+
+
+def enlarge(images: NDArray[np.float64], side: int) -> NDArray[np.float64]:
+    """Square images (N, n, n) enlarged bilinearly to (N, side, side), pixels being areas: the bits of scipy's ``zoom``.
+
+    >>> enlarge(np.array([[[0.0, 4.0], [0.0, 4.0]]]), side=4)[0, 0]
+    array([0., 1., 3., 4.])
+    """
+    last = images.shape[1] - 1
+    centres = (np.arange(side) + 0.5) * (images.shape[1] / side) - 0.5
+    left = np.floor(centres).astype(int)
+    share = centres - left
+    neighbours = ((left.clip(0, last), 1 - share), ((left + 1).clip(0, last), share))
+    result = np.zeros((len(images), side, side))
+    for (rows, down), (columns, across) in product(neighbours, neighbours):
+        result += images[:, rows][:, :, columns] * down[:, None] * across
+    return result
+
+
+FASHION = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
+
+
+@component
+class Mnist:
+    """60,000 + 10,000 handwritten digits, 28x28 grey."""
+
+    root: str | None = None
+    name: ClassVar[str] = "mnist"
+    classes: ClassVar[tuple[str, ...]] = DIGITS
+    scale: ClassVar[tuple[float, float]] = (0.1307, 0.3081)
+
+    def folder(self) -> Path:
+        return known_folder(self.name, self.root)
+
+    def load(self) -> Dataset:
+        files, (mean, std) = KnownFiles(self.name, self.root), self.scale
+
+        def split(prefix: str, most: int) -> Samples:
+            path, images = _read_idx(files, f"{prefix}-images-idx3-ubyte", most, (28, 28))
+            labels_path, labels = _read_idx(files, f"{prefix}-labels-idx1-ubyte", most, ())
+            check_labels(labels_path, labels, len(self.classes))
+            if len(images) != len(labels):
+                raise DataError(f"{labels_path}: {len(labels):,} labels for the {len(images):,} images of {path.name}")
+            return Samples(images[:, None], labels.astype(np.int64))
+
+        train, test = split("train", files.official.train), split("t10k", files.official.test)
+        dataset = image_dataset(train, test, self.classes, (mean,), (std,), files=files.sha256)
+        return compared(self.name, dataset, files.altered)
+
+
+@component
+class FashionMnist(Mnist):
+    """60,000 + 10,000 pictures of clothes, 28x28 grey."""
+
+    name: ClassVar[str] = "fashion_mnist"
+    classes: ClassVar[tuple[str, ...]] = FASHION
+    scale: ClassVar[tuple[float, float]] = (0.5, 0.5)
+
+
+def _read_idx(files: KnownFiles, file: str, most: int, sides: tuple[int, ...]) -> tuple[Path, Images]:
+    """An IDX file of at most ``most`` samples of the shape ``sides``."""
+    header, size = 8 + 4 * len(sides), int(np.prod(sides, dtype=int))
+    path, content = files.read(file, header + most * size + 1)
+    check_length(path, content[:header], header)
+    magic, count, *found = struct.unpack(f">{2 + len(sides)}I", content[:header])
+    if magic != 2049 + len(sides):
+        raise DataError(f"{path}: magic number {magic} at byte 0, this file starts with {2049 + len(sides)}")
+    if not 0 < count <= most:
+        raise DataError(f"{path}: {count:,} samples announced at byte 4, expected 1 to {most:,}")
+    if tuple(found) != sides:
+        raise DataError(f"{path}: images of {found[0]}x{found[1]} at byte 8, expected {sides[0]}x{sides[1]}")
+    check_length(path, content, header + count * size)
+    return path, np.frombuffer(content, np.uint8, offset=header).reshape(count, *sides).copy()
+
 
 PIXELS = 3 * 32 * 32
 
