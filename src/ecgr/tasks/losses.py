@@ -13,13 +13,14 @@ may also have, and the simulator asks for them by these names:
 from collections.abc import Callable
 from dataclasses import dataclass
 from inspect import isbuiltin, isfunction
-from typing import Any, Literal, Protocol, cast
+from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
 
 from ecgr.component import Fraction, NonNegative, Positive, Tensor, component, torch
 from ecgr.errors import ConfigError, DataError
 from ecgr.tables import Table, unknown
+from ecgr.tasks.samples import first_wrong
 
 
 class Loss(Protocol):
@@ -41,8 +42,8 @@ class CallableLoss:
 
 def evaluation_of(loss: Loss) -> Loss:
     """The loss that test samples are scored with."""
-    own: Loss | None = getattr(loss, "evaluation", None)
-    return loss if own is None else own
+    own: Loss = getattr(loss, "evaluation", loss)
+    return own
 
 
 def total(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
@@ -53,23 +54,14 @@ def total(loss: Loss, outputs: Tensor, targets: Tensor) -> Tensor:
 
 def check_targets(loss: Loss, where: str, targets: Any, outputs: tuple[int, ...]) -> None:
     """Refuse targets that the loss cannot take from a model with ``outputs`` (without the samples' axis)."""
-    own: Callable[[Any, tuple[int, ...]], str | None] | None = getattr(loss, "problem", None)
-    found = None if own is None else own(targets, outputs)
-    if found is not None:
+    own = getattr(loss, "problem", None)
+    if own is not None and (found := own(targets, outputs)):
         raise DataError(f"{where}: {found}")
 
 
 def shaped(outputs: Tensor, targets: Tensor) -> Tensor:
     """``outputs`` in the shape of ``targets``: a model's (N, 1) is as good as (N,)."""
     return outputs.reshape(targets.shape) if outputs.numel() == targets.numel() else outputs
-
-
-def first_wrong(targets: Any, wrong: Any) -> str | None:
-    """``targets[3, 1] is 7``: the first target that is wrong, if one is."""
-    if not wrong.any():
-        return None
-    place = tuple(int(i) for i in np.argwhere(wrong)[0])
-    return f"targets[{', '.join(map(str, place))}] is {targets[place]}"
 
 
 def same_shape_problem(targets: Any, outputs: tuple[int, ...]) -> str | None:
@@ -89,7 +81,7 @@ class BCE:
         return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
 
     def problem(self, targets: Any, outputs: tuple[int, ...]) -> str | None:
-        wrong = first_wrong(targets, (targets < 0) | (targets > 1))
+        wrong = first_wrong("targets", targets, (targets < 0) | (targets > 1))
         return f"{wrong}; bce takes 0 and 1" if wrong else same_shape_problem(targets, outputs)
 
 
@@ -122,7 +114,7 @@ class CrossEntropy:
             return f"targets are {targets.dtype}; cross_entropy takes classes: whole numbers from 0"
         if len(outputs) != targets.ndim or outputs[1:] != targets.shape[1:]:
             return f"targets of shape {targets.shape[1:]} a sample do not match outputs {outputs}"
-        wrong = first_wrong(targets, (targets < 0) | (targets >= outputs[0]))
+        wrong = first_wrong("targets", targets, (targets < 0) | (targets >= outputs[0]))
         return f"{wrong}; with {outputs[0]} outputs classes go from 0 to {outputs[0] - 1}" if wrong else None
 
 
@@ -143,16 +135,13 @@ class Variant:
     """Cross entropy where a client's classes are not known; test samples are scored with it, on the same targets."""
 
     __slots__ = ()
-
-    @property
-    def evaluation(self) -> CrossEntropy:
-        return CrossEntropy()
+    evaluation: ClassVar[CrossEntropy] = CrossEntropy()
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return CrossEntropy()(outputs, targets)
+        return self.evaluation(outputs, targets)
 
     def problem(self, targets: Any, outputs: tuple[int, ...]) -> str | None:
-        return CrossEntropy().problem(targets, outputs)
+        return self.evaluation.problem(targets, outputs)
 
 
 @component
@@ -290,9 +279,8 @@ def softmax_note(loss: Any, outputs: Tensor) -> str | None:
     own = getattr(loss, "function", evaluation_of(loss))
     if not (isinstance(own, CrossEntropy | torch.nn.CrossEntropyLoss) or own is torch.nn.functional.cross_entropy):
         return None
-    if outputs.ndim < 2 or outputs.shape[1] < 2 or bool((outputs < 0).any()):
-        return None
-    if bool(((outputs.sum(dim=1) - 1).abs() >= 1e-4).any()):
+    scores = outputs.ndim >= 2 and outputs.shape[1] >= 2
+    if not scores or bool((outputs < 0).any() or ((outputs.sum(dim=1) - 1).abs() >= 1e-4).any()):
         return None
     return (
         "the model's outputs are probabilities (each sample's sum to 1), and cross_entropy expects logits;"

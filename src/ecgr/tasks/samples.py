@@ -132,16 +132,17 @@ def _unpacked(content: bytes) -> Items:
 
 def is_frame(value: Any) -> bool:
     """Whether ``value`` is a pandas DataFrame; asked without importing pandas."""
-    return any(
-        base.__module__.partition(".")[0] == "pandas" and base.__name__ == "DataFrame" for base in type(value).__mro__
-    )
+    return ("pandas", "DataFrame") in _kinds(value)
 
 
 def is_series(value: Any) -> bool:
     """Whether ``value`` is a pandas Series, likewise."""
-    return any(
-        base.__module__.partition(".")[0] == "pandas" and base.__name__ == "Series" for base in type(value).__mro__
-    )
+    return ("pandas", "Series") in _kinds(value)
+
+
+def _kinds(value: Any) -> set[tuple[str, str]]:
+    """The package and the name of every class that ``value`` is an instance of."""
+    return {(base.__module__.partition(".")[0], base.__name__) for base in type(value).__mro__}
 
 
 def map_arrays(function: Callable[[Any], Any], inputs: Any) -> Any:
@@ -181,12 +182,21 @@ def check_samples(where: str, samples: Samples) -> None:
         raise DataError(f"{where}: groups of shape {samples.groups.shape} for {len(samples):,} samples")
 
 
+def first_wrong(name: str, array: Array, wrong: Any, start: int = 0) -> str | None:
+    """``targets[3, 1] is 7``: the first entry that is wrong, if one is; ``start`` is the number of the first row.
+
+    >>> first_wrong("targets", np.array([0, 7]), np.array([False, True]))
+    'targets[1] is 7'
+    """
+    if not wrong.any():
+        return None
+    row, *rest = place = np.argwhere(wrong)[0].tolist()
+    return f"{name}[{', '.join(map(str, (start + row, *rest)))}] is {array[tuple(place)]}"
+
+
 def _check_finite(where: str, name: str, array: Array, rows: int = 65536) -> None:
     """A block of rows at a time: the whole array may be larger than the memory."""
     for start in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
         block = array[start : start + rows]
-        wrong = np.argwhere(~np.isfinite(block))
-        if len(wrong):
-            value, (row, *rest) = block[tuple(wrong[0])], wrong[0].tolist()
-            place = ", ".join(map(str, (start + row, *rest)))
-            raise DataError(f"{where}: {name}[{place}] is {value}; fill in or leave out what is not a number")
+        if found := first_wrong(name, block, ~np.isfinite(block), start):
+            raise DataError(f"{where}: {found}; fill in or leave out what is not a number")

@@ -18,7 +18,7 @@ import numpy as np
 from ecgr.errors import ConfigError, DataError
 from ecgr.identity import qualified_name
 from ecgr.tables import shown, unknown
-from ecgr.tasks.data.dataset import Dataset
+from ecgr.tasks.data.dataset import Dataset, input_shape
 from ecgr.tasks.data.frames import Missing, encode_halves, split_frame
 from ecgr.tasks.data.items import BEGINNING, Keys, Reader, Rows, Transform, is_map_style, read_items
 from ecgr.tasks.losses import as_loss
@@ -216,14 +216,8 @@ def _said(part: Any) -> str:
 
 
 def _shape(train: Samples) -> dict[str, int]:
-    """What a model of the table would have to know, as far as one array tells."""
-    inputs, targets, shape = train.inputs, train.targets, {}
-    if isinstance(inputs, np.ndarray) and inputs.ndim == 4:
-        shape = {"channels": inputs.shape[1]}
-    elif isinstance(inputs, np.ndarray) and inputs.ndim == 2:
-        tokens = inputs.dtype.kind != "f"
-        length = inputs.shape[1]
-        shape = {"vocabulary": int(inputs.max()) + 1, "length": length} if tokens else {"features": length}
+    """What a model of the table would have to know, as far as the arrays tell."""
+    targets, shape = train.targets, input_shape(train.inputs)
     if targets.ndim == 1 and targets.dtype.kind in "iu":
         return {**shape, "classes": int(targets.max()) + 1}
     return {**shape, "outputs": int(np.prod(targets.shape[1:]))}
@@ -239,11 +233,36 @@ def _clients(given: Any, train: Samples, partition: Any) -> Any:
         return None
     if partition is not None:
         raise ConfigError("partition: the clients' ids say whose each sample is; leave out one of the two")
-    ids = train.groups if given is None else _checked_ids(given, len(train))
-    if train.groups is not None and not np.array_equal(ids, train.groups):
-        raise ConfigError("clients: are not the third entry of train, which names them too; leave out one of the two")
+    ids = train.groups if given is None else _ids("clients", given, "train", train)
     if len(np.unique(ids)) < 2:
         raise DataError(f"clients: all samples belong to '{ids[0]}'; a federation needs two clients or more")
+    return ids
+
+
+def _test_clients(given: Any, test: Samples, clients: Any) -> Any:
+    """The client of each test sample."""
+    if not isinstance(clients, np.ndarray):
+        raise ConfigError("test_clients: name clients by their ids; give clients= the id of each training sample, too")
+    ids = _ids("test_clients", given, "test", test)
+    if strangers := sorted({*ids.tolist()} - {*clients.tolist()}):
+        raise DataError(f"test_clients: {strangers[0]!r} has no training sample; leave out its test samples")
+    return ids
+
+
+def _ids(key: str, given: Any, half: str, samples: Samples) -> Any:
+    """The client of each sample of a half."""
+    if callable(given):
+        raise ConfigError(f"{key}: expected ids or a number, got a function; how to partition goes to partition=")
+    ids = given.to_numpy(dtype=object, na_value=None) if is_series(given) else as_array(given)
+    if ids.shape != (len(samples),):
+        kind = {"train": "training"}.get(half, half)
+        raise DataError(f"{key}: ids of shape {ids.shape} for {len(samples):,} {kind} samples; give one for each")
+    for index, each in enumerate(ids.tolist() if ids.dtype.kind in "fO" else ()):
+        if each is None or (isinstance(each, float) and isnan(each)):
+            raise DataError(f"{key}: the id of sample {index} is {each}; every sample needs a client")
+    ids = ids.astype(np.str_)
+    if samples.groups is not None and not np.array_equal(ids, samples.groups):
+        raise ConfigError(f"{key}: are not the third entry of {half}, which names them too; leave out one of the two")
     return ids
 
 
@@ -256,17 +275,6 @@ def _keys(inputs: Any, target: Any, clients: Any) -> Keys | None:
         raise ConfigError(f"inputs, target: name the keys of items, both; got inputs={inputs!r}, target={target!r}")
     own = inputs if isinstance(inputs, str) else tuple(several)
     return Keys(own, target, clients if isinstance(clients, str) else None)
-
-
-def _test_clients(given: Any, test: Samples, clients: Any) -> Any:
-    if not isinstance(clients, np.ndarray):
-        raise ConfigError("test_clients: name clients by their ids; give clients= the id of each training sample, too")
-    ids = _checked_ids(given, len(test), "test")
-    if test.groups is not None and not np.array_equal(ids, test.groups):
-        raise ConfigError("test_clients: are not the third entry of test, which names them; leave out one of the two")
-    if strangers := sorted({*ids.tolist()} - {*clients.tolist()}):
-        raise DataError(f"test_clients: {strangers[0]!r} has no training sample; leave out its test samples")
-    return ids
 
 
 def _samples(where: str, given: Any, reader: Reader) -> Samples:
@@ -292,19 +300,6 @@ def _samples(where: str, given: Any, reader: Reader) -> Samples:
         rows = replace(reader, dataset=Rows(samples), keys=None)
         samples = replace(read_items(rows, moment), groups=samples.groups)
     return samples
-
-
-def _checked_ids(given: Any, samples: int, half: str = "training") -> Any:
-    key = "clients" if half == "training" else "test_clients"
-    if callable(given):
-        raise ConfigError(f"{key}: expected ids or a number, got a function; how to partition goes to partition=")
-    ids = given.to_numpy(dtype=object, na_value=None) if is_series(given) else as_array(given)
-    if ids.shape != (samples,):
-        raise DataError(f"{key}: ids of shape {ids.shape} for {samples:,} {half} samples; give one for each")
-    for index, each in enumerate(ids.tolist() if ids.dtype.kind in "fO" else ()):
-        if each is None or (isinstance(each, float) and isnan(each)):
-            raise DataError(f"{key}: the id of sample {index} is {each}; every sample needs a client")
-    return ids.astype(np.str_)
 
 
 def _by_name(given: Any) -> dict[str, Metric]:

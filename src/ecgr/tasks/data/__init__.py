@@ -76,14 +76,13 @@ def verify(name: str, root: str | None = None) -> Report:
     """
     source = _source(name, root)
     check = getattr(source, "check", None)  # what reads all of it where loading does not, or needs to know more
-    status, notes, counts = check() if check else _loaded(source)
+    if check is None:
+        dataset = source.load()
+        status, notes, counts = dataset.status, dataset.notes, dataset.counts
+    else:
+        status, notes, counts = check()
     said = () if notes and notes[0].startswith(status) else (f"{status}: {MEANINGS[status]}",)
     return Report(name, status, (*said, *notes), counts)
-
-
-def _loaded(source: DatasetSource) -> tuple[str, tuple[str, ...], dict[str, int]]:
-    dataset = source.load()
-    return dataset.status, dataset.notes, dataset.counts
 
 
 @dataclass(frozen=True, slots=True)

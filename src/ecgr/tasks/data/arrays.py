@@ -20,9 +20,9 @@ from numpy.typing import NDArray
 
 from ecgr.component import Count, component
 from ecgr.errors import ConfigError, DataError, EcgrError
-from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, array_targets, check_labels, holdout
+from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, array_targets, check_labels, holdout, input_shape
 from ecgr.tasks.data.sets import own_path
-from ecgr.tasks.samples import Samples, check_samples, map_arrays
+from ecgr.tasks.samples import Samples, check_samples, first_wrong, map_arrays
 
 Array = NDArray[Any]
 MOST_BYTES = 16 << 30
@@ -143,20 +143,17 @@ def _half_file(folder: Path, half: str) -> Path:
 
 
 def _input_shape(where: str, train: Samples, test: Samples) -> dict[str, int]:
-    """What a model must know of the inputs: of (N, C, H, W) the channels, of whole (N, L) the tokens, else features."""
-    inputs, tested = (s.inputs.get("tokens") if isinstance(s.inputs, dict) else s.inputs for s in (train, test))
-    if inputs is None or tested is None:
+    """What a model must know of the inputs of both halves."""
+    shapes = [input_shape(half.inputs) for half in (train, test)]
+    if not all(shapes):
         raise DataError(f"{where}: several inputs are tokens and what goes with them: inputs.tokens, inputs.mask")
-    if inputs.shape[1:] != tested.shape[1:]:
-        raise DataError(f"{where}: inputs of shape {inputs.shape} to train on, {tested.shape} to test on")
-    if inputs.ndim == 4:
-        return {"channels": inputs.shape[1]}
-    if inputs.dtype.kind in "iu" and inputs.ndim == 2:
-        for array in (inputs, tested):
-            for row, column in np.argwhere(array < 0)[:1]:
-                raise DataError(f"{where}: inputs[{row}, {column}] is {array[row, column]}; tokens count from 0")
-        return {"vocabulary": int(max(inputs.max(), tested.max())) + 1, "length": inputs.shape[1]}
-    return {"features": int(np.prod(inputs.shape[1:]))}
+    arrays = [half.inputs["tokens"] if isinstance(half.inputs, dict) else half.inputs for half in (train, test)]
+    if arrays[0].shape[1:] != arrays[1].shape[1:]:
+        raise DataError(f"{where}: inputs of shape {arrays[0].shape} to train on, {arrays[1].shape} to test on")
+    for array in arrays if "vocabulary" in shapes[0] else ():
+        if found := first_wrong("inputs", array, array < 0):
+            raise DataError(f"{where}: {found}; tokens count from 0")
+    return {key: max(size, shapes[1].get(key, size)) for key, size in shapes[0].items()}
 
 
 def _as_model_input(array: Array) -> Array:
@@ -231,9 +228,9 @@ def _run(path: Path) -> dict[str, Any]:
 
 
 def _samples(where: str, given: Any) -> Samples:
-    if not isinstance(given, Samples):
-        if not isinstance(given, tuple | list) or len(given) != 2:
-            raise DataError(f"{where}: expected (inputs, targets), got {type(given).__name__}")
+    if isinstance(given, tuple | list) and len(given) == 2:
         given = Samples(*given)
+    if not isinstance(given, Samples):
+        raise DataError(f"{where}: expected (inputs, targets), got {type(given).__name__}")
     check_samples(where, given)
     return Samples(given.inputs, given.targets)

@@ -16,7 +16,7 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.streams import stream
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
-from ecgr.tasks.samples import Samples, check_samples, joined
+from ecgr.tasks.samples import Samples, check_samples, first_wrong, joined
 
 Share = Annotated[float, Field(gt=0, lt=1)]
 SplitSeed = Annotated[int, Field(ge=0)]
@@ -104,6 +104,24 @@ def image_dataset(
     return Dataset(train, test, shape, classes=classes, mean=mean, std=std, **described)
 
 
+def input_shape(inputs: Any) -> dict[str, int]:
+    """What a model must know of inputs: of (N, C, H, W) the channels, of whole (N, L) the tokens, else the features.
+
+    Of several inputs those called ``tokens`` count; of other ones there is nothing to say.
+
+    >>> input_shape(np.zeros((5, 3))), input_shape({"tokens": np.array([[1, 4]]), "mask": np.ones((1, 2))})
+    ({'features': 3}, {'vocabulary': 5, 'length': 2})
+    """
+    array = inputs.get("tokens") if isinstance(inputs, dict) else inputs
+    if not isinstance(array, np.ndarray):
+        return {}
+    if array.ndim == 4:
+        return {"channels": array.shape[1]}
+    if array.ndim == 2 and array.dtype.kind in "iu":
+        return {"vocabulary": int(array.max()) + 1, "length": array.shape[1]}
+    return {"features": int(np.prod(array.shape[1:]))}
+
+
 Kind = Literal["auto", "binary", "classes", "numbers"]
 DEFAULTS: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "binary": ("bce", ("auc", "accuracy")),
@@ -142,15 +160,13 @@ def array_targets(where: str, values: NDArray[Any], kind: Kind) -> Targets:
     if kind == "numbers" or (kind == "auto" and not whole):
         return Targets("numbers", values.astype(np.float32), {"outputs": values.shape[1] if values.ndim == 2 else 1})
     if values.ndim == 2 or kind == "binary" or (kind == "auto" and zero_or_one):
-        if not zero_or_one:
-            place = tuple(np.argwhere((values != 0) & (values != 1))[0].tolist())
-            raise DataError(f"{where}: targets[{', '.join(map(str, place))}] is {values[place]}; yes is 1, no is 0")
+        if found := first_wrong("targets", values, (values != 0) & (values != 1)):
+            raise DataError(f"{where}: {found}; yes is 1, no is 0")
         if values.ndim == 2:
             return Targets("labels", values.astype(np.int64), {"outputs": values.shape[1]})
         return binary_targets(values == 1, ("0", "1"))
-    wrong = np.flatnonzero((values < 0) | (values != np.floor(values)))
-    if len(wrong):
-        raise DataError(f"{where}: targets[{wrong[0]}] is {values[wrong[0]]}; classes are whole numbers from 0")
+    if found := first_wrong("targets", values, (values < 0) | (values != np.floor(values))):
+        raise DataError(f"{where}: {found}; classes are whole numbers from 0")
     count = int(values.max()) + 1
     return Targets("classes", values.astype(np.int64), {"classes": count}, tuple(map(str, range(count))))
 
