@@ -15,7 +15,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from ecgr.tasks.losses import LOSSES, BalancedSoftmax, CrossEntropy, FedLC, FedNTD, FedRS, evaluation_of, flatness_note
+from ecgr.errors import ConfigError
+from ecgr.tasks.losses import (
+    BCE,
+    LOSSES,
+    BalancedSoftmax,
+    CallableLoss,
+    CrossEntropy,
+    FedLC,
+    FedNTD,
+    FedRS,
+    as_loss,
+    evaluation_of,
+    flatness_note,
+    total,
+)
 
 COUNTS = torch.tensor([3, 1, 0])
 SCORES, TARGET = torch.tensor([[1.0, 0.0, -1.0]]), torch.tensor([0])
@@ -135,3 +149,20 @@ def test_a_loss_that_leaves_clients_of_one_class_nothing_says_so() -> None:
     assert flatness_note(BalancedSoftmax(tau=0.1), counts) is None
     assert flatness_note(CrossEntropy(), counts) is None
     assert flatness_note(FedLC(), counts[7:]) is None
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "bce", "mse"])
+def test_the_total_of_a_loss_is_its_mean_times_the_samples(name: str) -> None:
+    outputs = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    targets = torch.tensor([0, 1, 2, 0, 1, 2, 0]) if name == "cross_entropy" else (outputs > 0.3).long()
+    loss = LOSSES[name]()
+    assert float(total(loss, outputs, targets)) == pytest.approx(7 * float(loss(outputs, targets)), rel=1e-6)
+
+
+def test_any_function_is_a_loss_and_a_column_of_outputs_is_as_good_as_a_vector() -> None:
+    assert as_loss(torch.dist) == CallableLoss(torch.dist)
+    assert as_loss(BCE) == as_loss("bce") == BCE()
+    with pytest.raises(ConfigError, match="loss: int cannot be called"):
+        as_loss(3)
+    logits, yes = torch.tensor([[0.5], [-1.0]]), torch.tensor([1.0, 0.0])
+    assert float(BCE()(logits, yes)) == float(BCE()(logits[:, 0], yes))

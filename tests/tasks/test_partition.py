@@ -1,4 +1,4 @@
-"""Every way of dealing out: each sample once, the same again for the same generator, and its own promise kept."""
+"""Every way to partition: each sample once, the same again for a generator, its own promise kept; also as files."""
 
 import json
 from pathlib import Path
@@ -21,13 +21,11 @@ from ecgr.tasks.partition import (
     Groups,
     Partition,
     Partitioner,
-    Quantity,
     Shards,
-    apportion,
+    load_partition,
     partition_samples,
     save_partition,
     top_up,
-    without_small,
 )
 from ecgr.tasks.samples import Samples
 
@@ -51,13 +49,6 @@ def test_every_sample_is_dealt_exactly_once(
     assert same(partition, partitioner(labels, clients, np.random.default_rng(seed)))
     if isinstance(partitioner, IID):
         assert max(partition.sizes()) - min(partition.sizes()) <= 1
-
-
-@pytest.mark.parametrize("partitioner", LABELLED.values(), ids=LABELLED.keys())
-def test_the_generator_decides(partitioner: Partitioner) -> None:
-    labels = np.repeat(np.arange(5), 40)
-    deals = [partitioner(labels, 5, np.random.default_rng(seed)) for seed in range(2)]
-    assert not same(*deals)
 
 
 def test_dirichlet_can_drop_what_rounding_leaves_over() -> None:
@@ -92,33 +83,11 @@ def test_shards_that_span_a_border_hold_two_classes_and_no_more() -> None:
     assert sorted((counts > 0).sum(axis=1).tolist()) == [1, 1, 2, 2]
 
 
-def test_more_shards_than_samples_are_refused() -> None:
-    with pytest.raises(ConfigError, match="15 shards need as many samples, there are 14"):
-        Shards(classes_per_client=3)(np.zeros(14, dtype=np.int64), 5, np.random.default_rng(0))
-
-
-def test_quantity_makes_sizes_unequal_and_classes_alike() -> None:
-    labels = np.tile(np.arange(4), 1000)
-    partition = Quantity(alpha=0.5)(labels, 4, np.random.default_rng(1))
-    counts = partition.histogram(labels, 4)
-    assert max(partition.sizes()) > 2 * min(partition.sizes())
-    large = counts[counts.sum(axis=1) > 200]
-    assert (np.abs(large / large.sum(axis=1, keepdims=True) - 0.25) < 0.1).all()
-
-
-@given(st.lists(st.floats(0, 1), min_size=1, max_size=12).filter(lambda shares: sum(shares) > 0), st.integers(0, 500))
-def test_apportioning_is_whole_and_off_by_less_than_one(shares: list[float], total: int) -> None:
-    exact = np.array(shares) / np.sum(shares)
-    counts = apportion(exact, total)
-    assert counts.sum() == total
-    assert (np.abs(counts - exact * total) < 1 + 1e-9).all()
-
-
 names_strategy = st.lists(st.sampled_from("abcdefgh"), min_size=10, max_size=60)
 
 
 @given(names=names_strategy, clients=st.integers(1, 8), seed=st.integers(0, 999))
-def test_groups_are_never_natural_note(names: list[str], clients: int, seed: int) -> None:
+def test_groups_are_never_divided(names: list[str], clients: int, seed: int) -> None:
     groups = np.array(names)
     split = Samples(np.zeros((len(names), 1, 2, 2), np.uint8), np.zeros(len(names), np.int64), groups)
     if len(set(names)) < clients:
@@ -131,12 +100,6 @@ def test_groups_are_never_natural_note(names: list[str], clients: int, seed: int
     assert all(owners)
     np.testing.assert_array_equal(np.sort(np.concatenate(list(partition))), np.arange(len(names)))
     assert same(partition, partition_samples(Groups(), split, clients, np.random.default_rng(seed)))
-
-
-def test_many_groups_are_dealt_about_evenly() -> None:
-    groups = np.repeat([f"tile {number}" for number in range(100)], 10)
-    sizes = Groups().by_groups(groups, 7, np.random.default_rng(0)).sizes()
-    assert max(sizes) - min(sizes) <= 10
 
 
 @pytest.fixture
@@ -164,23 +127,15 @@ def test_a_file_comes_before_the_groups_of_the_data_set(
         assert [indices.tolist() for indices in partition] == [[0, 2], [1, 3]]
 
 
-def test_a_data_set_without_groups_needs_a_file() -> None:
-    with pytest.raises(ConfigError, match=r"partition\.groups: this data set does not say"):
-        Groups()(np.zeros(4, np.int64), 2, np.random.default_rng(0))
-
-
 BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {
     "short.json": ("[1, 2, 3]", "has 3 groups, there are 4 training samples"),
     "broken.json": ("[1, 2", "is not JSON"),
     "dict.json": ('{"a": 1}', "must hold a list"),
-    "float.json": ("[1, 2.5, 3, 4]", "at index 1"),
     "nameless.json": ('["a", "b", "", "c"]', "at index 2"),
     "column.csv": ("site\na\nb\nc\nd\n", "has no column 'group'"),
     "hole.csv": ("sample,group\n0,a\n1,\n2,b\n3,c\n", "has no name or whole number in line 3"),
-    "ragged.csv": ("sample,group\n0,a\n1\n2,b\n3,c\n", "line 3 has 1 values for 2 columns"),
     "binary.csv": (b"\xff\xfe", "is not UTF-8"),
     "missing.csv": (None, "cannot be read"),
-    "quote.csv": ('group\n"a\nb\n', "is not CSV"),
 }
 
 
@@ -206,9 +161,66 @@ def test_topping_up_leaves_nobody_poor_and_loses_nothing(sizes: list[int], minim
     np.testing.assert_array_equal(np.sort(np.concatenate(list(fair))), np.arange(sum(sizes)))
 
 
-def test_a_sample_for_two_is_refused() -> None:
+def test_what_cannot_be_partitioned_is_refused() -> None:
+    with pytest.raises(ConfigError, match="15 shards need as many samples, there are 14"):
+        Shards(classes_per_client=3)(np.zeros(14, dtype=np.int64), 5, np.random.default_rng(0))
+    with pytest.raises(ConfigError, match=r"partition\.groups: this data set does not say"):
+        Groups()(np.zeros(4, np.int64), 2, np.random.default_rng(0))
     with pytest.raises(ConfigError, match="more than one client"):
         Partition.of([[0, 1], [1]])
+
+
+@given(samples=st.integers(1, 200), clients=st.integers(1, 12), seed=st.integers(0, 99))
+def test_what_is_saved_is_what_is_loaded(
+    tmp_path_factory: pytest.TempPathFactory, samples: int, clients: int, seed: int
+) -> None:
+    path = tmp_path_factory.getbasetemp() / "partition.json"
+    partition = IID()(np.zeros(samples, np.int64), clients, np.random.default_rng(seed))
+    save_partition(path, partition)
+    loaded = load_partition(path, samples)
+    assert loaded.sizes() == partition.sizes()
+    for saved, read in zip(partition, loaded, strict=True):
+        np.testing.assert_array_equal(saved, read)
+        assert read.dtype == np.int64
+
+
+def test_the_file_is_plain_json_and_says_how_many_samples_there_are(tmp_path: Path) -> None:
+    partition = Partition.of([[3, 0], [1]])
+    with pytest.raises(ConfigError, match="leaves samples out"):
+        save_partition(tmp_path / "p.json", partition)
+    assert list(tmp_path.iterdir()) == []
+    save_partition(tmp_path / "p.json", partition, samples=4)
+    assert json.loads((tmp_path / "p.json").read_text()) == {"clients": [[0, 3], [1]], "samples": 4}
+    assert [path.name for path in tmp_path.iterdir()] == ["p.json"]
+
+
+BAD = {
+    "not json": ("{", "is not JSON"),
+    "not text": ("\x00\xff", "is not UTF-8"),
+    "too deep": ('{"clients":' + "[" * 100_000, "is not JSON"),
+    "more keys": ('{"clients": [[0]], "samples": 4, "seed": 1}', "must hold"),
+    "client not a list": ('{"clients": [[0], 1], "samples": 4}', "client 1 is not a list"),
+    "other samples": ('{"clients": [[0]], "samples": 5}', "is for 5 samples, the data set has 4"),
+    "samples true": ('{"clients": [[0]], "samples": true}', "is for True samples"),
+    "out of range": ('{"clients": [[0], [4]], "samples": 4}', "client 1 has '4', indices go from 0 to 3"),
+    "true": ('{"clients": [[true]], "samples": 4}', "client 0 has 'True'"),
+    "twice with two": ('{"clients": [[0, 1], [2, 1]], "samples": 4}', "client 1 has sample 1, which client 0 has too"),
+    "nobody": ('{"clients": [], "samples": 4}', "gives no client a sample"),
+}
+
+
+@pytest.mark.parametrize(("content", "says"), BAD.values(), ids=BAD.keys())
+def test_bad_content_is_a_config_error_that_says_where(tmp_path: Path, content: str, says: str) -> None:
+    path = tmp_path / "p.json"
+    path.write_text(content, encoding="latin-1")
+    with pytest.raises(ConfigError, match=says) as caught:
+        load_partition(path, 4)
+    assert caught.value.exit_code == 2
+    assert str(caught.value).startswith(f"partition.file: {path}")
+    assert "\n" not in str(caught.value)
+    path.unlink()
+    with pytest.raises(ConfigError, match="cannot be read"):
+        load_partition(path, 4)
 
 
 SITES = np.repeat(["a", "b", "c"], [40, 3, 20])
@@ -259,29 +271,6 @@ def test_whoever_mixes_natural_clients_is_told() -> None:
     assert note(*natural, name="iid", file="who.json") is None
     assert note(["tile 1", "tile 2"], ["tile 3", "tile 4"], name="iid") is None
     assert note(None, None, name="iid") is None
-
-
-@given(
-    sizes=st.lists(st.integers(1, 30), min_size=2, max_size=8),
-    minimum=st.integers(0, 20),
-    clients=st.integers(1, 8),
-    seed=st.integers(0, 99),
-)
-def test_whatever_is_left_out_groups_stay_whole(sizes: list[int], minimum: int, clients: int, seed: int) -> None:
-    groups = np.repeat([f"g{i}" for i in range(len(sizes))], sizes)
-    partition = Groups().by_groups(groups, min(clients, len(sizes)), np.random.default_rng(seed))
-    left = without_small(partition, minimum)
-    for before, after in zip(partition, left, strict=True):
-        assert after.tolist() == (before.tolist() if len(before) >= minimum else [])
-    for part in left:
-        for name in set(groups[part].tolist()):
-            assert (groups[part] == name).sum() == (groups == name).sum()
-
-
-@pytest.mark.parametrize("alpha", [-1, 0, float("nan"), "much"])
-def test_an_alpha_out_of_range_is_one_line(alpha: Any) -> None:
-    with pytest.raises(ConfigError, match=r"^Dirichlet\.alpha: must be .*, got [^\n]*$"):
-        Dirichlet(alpha=alpha)
 
 
 def test_what_would_fit_is_said_where_samples_are_too_few() -> None:

@@ -1,4 +1,4 @@
-"""A task takes whatever can be trained on, and says in one line why something else cannot be."""
+"""A task takes arrays, tensors, tables and items, through a transform or not, and says in one line what cannot be."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -9,14 +9,15 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from torch import nn
 from torch.utils.data import Dataset as TorchDataset
 from torch.utils.data import TensorDataset
 
+import ecgr
 from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.simulation.workspace import Held, MappedFile
-from ecgr.tasks.data.dataset import strata
+from ecgr.tasks.data.dataset import hold_out, strata
 from ecgr.tasks.data.items import Reader, read_items
-from ecgr.tasks.losses import BCE, LOSSES, CallableLoss, as_loss, total
 from ecgr.tasks.partition import Dirichlet
 from ecgr.tasks.samples import Samples
 from ecgr.tasks.task import Task
@@ -103,7 +104,6 @@ def test_functions_bear_the_names_that_they_are_given() -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        (X, Y),
         [X, Y],
         (torch.tensor(X), torch.tensor(Y)),
         (X.tolist(), Y.tolist()),
@@ -114,6 +114,7 @@ def test_arrays_tensors_and_lists_are_the_same_samples(given: Any) -> None:
     made = task(train=given).train
     np.testing.assert_array_equal(made.inputs, X)
     np.testing.assert_array_equal(made.targets, Y)
+    assert np.shares_memory(task().train.inputs, X)
 
 
 def test_a_dataset_too_large_for_the_memory_becomes_mapped_files() -> None:
@@ -138,12 +139,6 @@ def test_a_part_of_a_mapped_array_is_that_part(tmp_path: Path) -> None:
         np.testing.assert_array_equal(held.open().inputs.numpy(), part)
 
 
-def test_arrays_and_tensors_are_not_copied() -> None:
-    tensor = torch.tensor(X)
-    assert np.shares_memory(Samples(X, Y).inputs, X)
-    assert np.shares_memory(Samples(tensor, Y).inputs, tensor.numpy())
-
-
 def test_the_identity_of_a_task_changes_with_any_number_loss_and_metric() -> None:
     def one(outputs: Any, targets: Any) -> Any:
         return outputs.mean()
@@ -160,29 +155,6 @@ def test_the_identity_of_a_task_changes_with_any_number_loss_and_metric() -> Non
     assert len({task(metrics=metrics).identity for metrics in (["auc"], ["accuracy"], [one], [two])}) == 4
     with pytest.raises(DataError, match="samples of this task are in the process that made it"):
         task().identity.load()
-
-
-@pytest.mark.parametrize("name", ["cross_entropy", "bce", "mse"])
-def test_the_total_of_a_loss_is_its_mean_times_the_samples(name: str) -> None:
-    outputs = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
-    targets = torch.tensor([0, 1, 2, 0, 1, 2, 0]) if name == "cross_entropy" else (outputs > 0.3).long()
-    loss = LOSSES[name]()
-    assert float(total(loss, outputs, targets)) == pytest.approx(7 * float(loss(outputs, targets)), rel=1e-6)
-
-
-def test_any_function_is_a_loss() -> None:
-    def absolute(outputs: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
-        return (outputs - targets).abs().mean()
-
-    assert as_loss(absolute) == CallableLoss(absolute)
-    assert as_loss(BCE) == as_loss("bce") == BCE()
-    with pytest.raises(ConfigError, match="loss: int cannot be called"):
-        as_loss(3)
-
-
-def test_a_column_of_outputs_is_as_good_as_a_vector() -> None:
-    logits, yes = torch.tensor([[0.5], [-1.0]]), torch.tensor([1.0, 0.0])
-    assert float(BCE()(logits, yes)) == float(BCE()(logits[:, 0], yes))
 
 
 def test_numbers_are_dealt_out_by_how_large_they_are() -> None:
@@ -208,3 +180,118 @@ def test_a_table_of_pandas_is_taken_and_its_columns_are_named() -> None:
     gap = table[["age"]].astype("Int64").replace(2, pd.NA)
     filled = Task(model=list, train=(gap, table["ill"]), test=(gap, table["ill"]))
     assert filled.train.inputs[:, 0].tolist() == [0, 1, 3, 3, 4, 5]
+
+
+ROWS = [{"a": float(i), "b": [i, i + 1], "y": i % 2, "who": "xyz"[i % 3]} for i in range(12)]
+
+
+class Rows(Items):
+    """A data set as of Hugging Face."""
+
+    def __init__(self, rows: Any) -> None:
+        super().__init__(lambda i: rows[i])
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+
+def task_of(items: Any = ROWS, **options: Any) -> Task:
+    own = {"model": list, "inputs": "b", "target": "y", "clients": "who", "test": Rows(ROWS[:4])}
+    return Task(train=Rows(items), **{**own, **options})
+
+
+def test_keys_name_what_the_parts_are() -> None:
+    one, several = task_of(), task_of(inputs=["a", "b"])
+    assert one.train.inputs.tolist() == [row["b"] for row in ROWS]
+    assert one.train.targets.tolist() == [row["y"] for row in ROWS]
+    assert one.train.groups.tolist() == one.clients.tolist() == [row["who"] for row in ROWS]
+    assert one.test.groups.tolist() == ["x", "y", "z", "x"]
+    assert task_of(test=Rows([{"b": [1, 2], "y": 0}])).test.groups is None  # it need not say whose it is
+    assert {name: array.tolist()[1] for name, array in several.train.inputs.items()} == {"a": 1.0, "b": [1, 2]}
+
+
+@pytest.mark.parametrize(
+    ("items", "options", "message"),
+    [
+        (ROWS, {"target": None}, "inputs, target: name the keys of items, both; got inputs='b', target=None"),
+        (ROWS, {"target": "z"}, "train: item 0 has no key 'z'; it has: a, b, y, who"),
+        ([*ROWS, {"b": [1, 2], "who": "x"}], {}, "train: item 12 has no key 'y'; it has: b, who"),
+        ([*ROWS, {**ROWS[0], "who": None}], {}, "train: 'who' of item 12 is None; fill it in"),
+        ([*ROWS, {**ROWS[0], "b": [1, 2, 3]}], {}, "train: 'b' of item 12 have shape (3,), those of item 0 (2,); pad"),
+        ([*ROWS, {**ROWS[0], "a": "text"}], {"inputs": ["a", "b"]}, "train: 'a' of item 12 is text; make numbers of"),
+        ([*ROWS, {**ROWS[0], "a": float("nan")}], {"inputs": "a"}, "train: 'a' of item 12 has NaN or infinite values"),
+        (ROWS, {"inputs": None, "target": None, "clients": 2}, "train: item 0 is dict; items are pairs (inputs"),
+        ([(1, 2)], {}, "train: item 0 is tuple; inputs= and target= name keys of dicts"),
+        (ROWS, {"test": {"part": 1}}, "test: expected (inputs, targets), Samples or a Dataset, got dict; give one of"),
+        (ROWS, {"transform": lambda b: 1 / (b[0] - 3)}, "train: transform failed for item 3 (ZeroDivisionError: "),
+        (ROWS, {"transform": lambda b: np.random.default_rng().normal(size=2)}, "transform: train: 'b' of item 0 is"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_trained_on_is_named_by_key_and_index(items: Any, options: Any, message: str) -> None:
+    with pytest.raises((ConfigError, DataError)) as error:
+        task_of(items, **options)
+    assert str(error.value).startswith(message)
+
+
+@pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("1", 1), ("RGB", 3), ("RGBA", 3), ("P", 3), ("CMYK", 3)])
+def test_an_image_has_one_channel_or_three_from_0_to_1(mode: str, channels: int) -> None:
+    image = pytest.importorskip("PIL.Image").new("RGB", (5, 4), (255, 0, 0)).convert(mode)
+    (pixels,) = read_items(Reader("train", Rows([(image, 0)]))).inputs
+    assert (pixels.shape, pixels.dtype, pixels.max() <= 1) == ((channels, 4, 5), np.float32, True)
+    if mode in ("RGB", "RGBA", "P"):
+        assert pixels[:, 0, 0].tolist() == [1, 0, 0]
+    without_range = pytest.importorskip("PIL.Image").new("F", (5, 4))
+    with pytest.raises(DataError, match="an image of mode F has no one range"):
+        read_items(Reader("train", Rows([(without_range, 0)])))
+
+
+def noisy(row: Any, rng: Any) -> Any:
+    return np.asarray(row, dtype=float) + rng.normal(size=2)
+
+
+def torches(row: Any) -> Any:
+    return torch.as_tensor(row, dtype=torch.float64) + torch.randn(2)
+
+
+@pytest.mark.parametrize("transform", [noisy, torches])
+def test_fresh_items_depend_on_the_moment_and_on_nothing_else(transform: Any) -> None:
+    task = task_of(transform=transform, test_transform=lambda row: row, cache=False)
+    items, before = task.train.inputs, torch.get_rng_state()
+    late, early = items.read(np.array([3, 1]), (0, 1, 2, 0)), items.read(np.array([1]), (0, 1, 2, 0))
+    assert late[1].tolist() == early[0].tolist()
+    for other in ((1, 1, 2, 0), (0, 2, 2, 0), (0, 1, 1, 0), (0, 1, 2, 1)):
+        assert items.read(np.array([1]), other)[0].tolist() != early[0].tolist()
+    assert items.read(np.array([1, 2]), None).tolist() == [[1, 2], [2, 3]]  # to be scored on
+    assert torch.equal(before, torch.get_rng_state())
+    held = hold_out(task.load(), 0.5, np.random.default_rng(0))
+    assert held.test.inputs.read(held.test.inputs.numbers, None).tolist() == [
+        ROWS[i]["b"] for i in np.flatnonzero(np.asarray(held.held))
+    ]
+    assert task.identity == task_of(transform=transform, test_transform=lambda row: row, cache=False).identity
+
+
+def test_read_once_a_transform_is_frozen_and_arrays_go_through_it_too() -> None:
+    once = task_of(transform=noisy, test_transform=lambda row: row)
+    assert once.train.inputs.shape == (12, 2)
+    assert not np.array_equal(once.train.inputs, task_of().train.inputs)
+    assert once.test.inputs.tolist() == task_of().test.inputs.tolist()
+    doubled = task(train=(X, Y, list("aabbcc")), test=(X, Y), transform=lambda row: 2 * row)
+    assert doubled.train.inputs.tolist() == (2 * X).tolist() == doubled.test.inputs.tolist()
+    assert doubled.train.groups.tolist() == list("aabbcc")
+
+
+@pytest.mark.slow
+def test_fresh_items_train_to_the_same_bits_in_workers_and_resumed(tmp_path: Path) -> None:
+    def made(folder: str, **options: Any) -> bytes:
+        own = {"lr": 0.1, "rounds": 4, "settings": {"federation.local_epochs": 2, "partition.min_batches": 0}}
+        task = task_of(ROWS, transform=noisy, cache=False, model=lambda: nn.Linear(2, 2))
+        return (ecgr.run(task, tmp_path / folder, **{**own, **options}).directory / "model.safetensors").read_bytes()
+
+    whole = made("serial")
+    assert made("pool", workers=2) == whole
+    made("resumed", rounds=2)
+    assert made("resumed", resume=True) == whole
+    frozen = task_of(ROWS, transform=noisy, model=lambda: nn.Linear(2, 2))
+    once = ecgr.run(frozen, tmp_path / "once", lr=0.1, rounds=4, settings={"partition.min_batches": 0})
+    assert (once.directory / "model.safetensors").read_bytes() != whole

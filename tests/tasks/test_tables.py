@@ -1,20 +1,24 @@
-"""CSV files: what is read, what is learnt from training rows alone, and one line for everything that is wrong."""
+"""Tables, from CSV files and from pandas: the same rules, what only training rows teach, one line for what is wrong."""
 
+import datetime
+import os
 import sys
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.errors import ConfigError, DataError, EnvironmentFault
-from ecgr.tasks.data import Csv, verify
+from ecgr.tasks.data import Csv, HeartDisease, Shakespeare, available, verify
 from ecgr.tasks.data.dataset import holdout
-from ecgr.tasks.data.tables import filled, parse_table, standardised
+from ecgr.tasks.data.frames import filled
+from ecgr.tasks.data.tables import parse_table, standardised
+from ecgr.tasks.task import Task
 
 PATIENTS = "age,pain,pressure,site,ill\n" + "".join(
     f"{30 + i},{'abc'[i % 3]},{100 + 7 * i % 40},{'north' if i % 4 else 'south'},{i % 2}\n" for i in range(40)
@@ -128,31 +132,25 @@ def test_a_split_that_is_there_is_kept(write: Callable[..., str]) -> None:
     assert dataset.test.inputs.tolist() == [[2.0]]
 
 
-def test_a_category_that_is_missing_everywhere_gives_no_feature(write: Callable[..., str]) -> None:
-    root = write("x,c,y\n" + "".join(f"{i},?,{i % 2}\n" for i in range(20)))
-    dataset = Csv(root=root, target="y", categorical=("c",), missing="mean", missing_values=("?",)).load()
-    assert dataset.shape["features"] == 1
-
-
 GAPS = "x,c,y\n1,a,0\n?,b,1\n3,,0\n-9.0,a,1\n5,b,0\n"
 
 
 def test_missing_values_by_the_rule(write: Callable[..., str]) -> None:
-    root = write(GAPS)
-    settings: dict[str, Any] = {"target": "y", "categorical": ("c",), "missing_values": ("?", "-9")}
-    settings |= {"standardise": False, "test_share": 0.2}
+    settings: dict[str, Any] = {"root": write(GAPS), "target": "y", "missing_values": ("?", "-9"), "standardise": False}
     for rule in ("mean", "median"):
-        dataset = Csv(root=root, missing=rule, **settings).load()
-        numbers = np.concatenate([dataset.train.inputs, dataset.test.inputs])
-        assert len(numbers) == 5
+        dataset = Csv(missing=rule, categorical=("c",), **settings).load()
+        numbers = np.concatenate([dataset.train.inputs, dataset.test.inputs])[:, 0]
         known = [row[0] for row in dataset.train.inputs if row[0] in (1, 3, 5)]
-        assert {round(float(x), 5) for x in numbers[:, 0]} <= {1, 3, 5, round(float(np.mean(known)), 5)}
+        assert len(numbers) == 5
+        assert {round(float(x), 5) for x in numbers} <= {1, 3, 5, round(float(np.mean(known)), 5)}
         assert "3 missing values" in dataset.notes[0]
-    dropped = Csv(root=root, missing="drop", **{**settings, "test_share": 0.5, "kind": "binary"}).load()
+    dropped = Csv(missing="drop", categorical=("c",), test_share=0.5, kind="binary", **settings).load()
     assert len(dropped.train) + len(dropped.test) == 2
     assert dropped.notes == ("3 of 5 rows left out: a value is missing",)
     with pytest.raises(DataError, match=r"line 3, column 'x': a value is missing"):
-        Csv(root=root, **settings).load()
+        Csv(categorical=("c",), **settings).load()
+    settings["root"] = write("x,c,y\n" + "".join(f"{i},?,{i % 2}\n" for i in range(20)))
+    assert Csv(missing="mean", categorical=("c",), **settings).load().shape["features"] == 1  # c is never known
 
 
 BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
@@ -160,27 +158,21 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "twice": ("x,x,y\n1,2,0\n", {}, DataError, "line 1: two columns are named 'x'"),
     "nameless": ("x,,y\n1,2,0\n", {}, DataError, "line 1: column 2 has no name"),
     "ragged": ("x,y\n1,0\n1,2,3\n", {}, DataError, "line 3 has 3 values for 2 columns"),
-    "short": ("x,y\n1,0\n1\n", {"missing": "drop"}, DataError, "line 3 has 1 values for 2 columns"),
     "lines": ('\n\nx,y\n"1\n",0\n\na,1\n', {}, DataError, "line 7, column 'x': 'a' is not a number"),
     "quote": ('x,y\n1,0\n"1,0\n', {}, DataError, "line 3 is not CSV (unexpected end of data)"),
     "word": ("x,y\n1,0\nmale,1\n", {}, DataError, "line 3, column 'x': 'male' is not a number; name the column in"),
-    "nan": ("x,y\n1,0\nnan,1\n", {}, DataError, "line 3, column 'x': 'nan' is not a number"),
     "underscore": ("x,y\n1,0\n1_0,1\n", {}, DataError, "line 3, column 'x': '1_0' is not a number"),
     "gap": ("x,y\n1,0\n,1\n", {}, DataError, "line 3, column 'x': a value is missing"),
     "no-target": ("x,y\n1,0\n2,\n", {"missing": "mean"}, DataError, "line 3, column 'y': a value is missing"),
     "all-gone": ("x,y\n,0\n,1\n", {"missing": "drop"}, DataError, "a value is missing in every row"),
     "target": ("x,y\n1,0\n", {"target": "z"}, ConfigError, "data.target: there is no column 'z'; there are: x, y"),
     "unsaid": ("x,y\n1,0\n", {"target": None}, ConfigError, "data.target: csv needs the column to predict"),
-    "client": ("x,y\n1,0\n", {"client": "c"}, ConfigError, "data.client: there is no column 'c'"),
     "category": ("x,y\n1,0\n", {"categorical": ("q=1,2",)}, ConfigError, "data.categorical: there is no column 'q'"),
     "above": ("x,y\n1,0\n2,ill\n", {"above": 0.0}, DataError, "line 3, column 'y': 'ill' is not a number"),
     "latin": ("x,y\né,0\n".encode("latin-1"), {}, DataError, "is not UTF-8 text at byte 4"),
-    "nothing": ("y\n1\n0\n", {}, ConfigError, "data.features: nothing to predict 'y' from"),
-    "features": ("x,y\n1,0\n", {"features": ("q",)}, ConfigError, "data.features: there is no column 'q'"),
     "itself": ("x,y\n1,0\n", {"features": ("y",)}, ConfigError, "data.features: y to predict 'y' from"),
     "other": ("x,y\n1,0\n5,1\n", {"categorical": ("x=1,2",)}, DataError, "line 3, column 'x': '5' is not one of 1, 2"),
     "binary": ("x,y\n1,0\n2,5\n3,7\n", {"kind": "binary"}, DataError, "line 4, column 'y': '7' makes 3 different"),
-    "numbers": ("x,y\n1,0\n2,a\n", {"kind": "numbers"}, DataError, "line 3, column 'y': 'a' is not a number"),
     "one-class": ("x,y\n1,a\n2,a\n", {}, DataError, "'a' is in every row; there must be at least two classes"),
     "columns": (
         {"a.csv": "x,y\n1,0\n", "b.csv": "x,z\n1,0\n"},
@@ -228,13 +220,30 @@ def test_what_is_wrong_is_said_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def test_places_that_are_not_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("number", "refused"), [("1e300", True), ("-2e19", True), ("1e18", False)])
+def test_a_number_that_would_ruin_the_scale_is_refused(write: Callable[..., str], number: str, refused: bool) -> None:
+    source = Csv(root=write(f"x,y\n{number},0.5\n" + "".join(f"{i},{i}.5\n" for i in range(30))), target="y")
+    if not refused:
+        assert np.isfinite(source.load().train.inputs).all()
+        return
+    with pytest.raises(DataError, match=f"line 2, column 'x': '{number}' is too large, [^\n]*$"):
+        source.load()
+
+
+def test_what_is_not_there_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(ConfigError, match=r"data\.root: csv needs a CSV file"):
         Csv(target="y").load()
     with pytest.raises(DataError, match="is not there"):
         Csv(root=str(tmp_path / "none.csv"), target="y").load()
     with pytest.raises(DataError, match=r"no \*\.csv in"):
         Csv(root=str(tmp_path), target="y").load()
+    with pytest.raises(DataError, match=r"heart_disease: no heart-disease/ in .* put the four"):
+        HeartDisease(root=str(tmp_path)).load()
+    with pytest.raises(DataError, match=r"shakespeare: no tiny-shakespeare/ in .*; run `ecgr data fetch shakespeare`"):
+        Shakespeare(root=str(tmp_path)).load()
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(EnvironmentFault, match=r"^reading tables needs packages of the extra 'data': pip install "):
+        parse_table(tmp_path / "t.csv", PATIENTS)
 
 
 cells = st.text(st.characters(codec="utf-8", exclude_characters='\r\n",\x00 '), min_size=1).filter(
@@ -279,19 +288,173 @@ def test_nothing_of_a_test_row_is_learnt(column: list[float | None], rule: str) 
     assert np.isfinite(standardised(whole, train)).all()
 
 
-@pytest.mark.parametrize(("column", "number"), [("pressure", "1e300"), ("pressure", "-2e19"), ("age", "1e39")])
-def test_a_number_that_would_ruin_the_scale_is_refused(write: Callable[..., str], column: str, number: str) -> None:
-    lines = [line.split(",") for line in PATIENTS.splitlines()]
-    lines[7][lines[0].index(column)] = number
-    path = write("\n".join(map(",".join, lines)))
-    source = partial(Csv, target="age", kind="numbers", client="site", categorical=("pain",))
-    with pytest.raises(DataError, match=f"^{path}: line 8, column '{column}': '{number}' is too large, [^\n]*$"):
-        source(root=path).load()
-    lines[7][lines[0].index(column)] = "1e18"
-    source(root=write("\n".join(map(",".join, lines)))).load()
+TABLE = pd.DataFrame(
+    {
+        "age": [1.0, None, 3.0, 5.0] * 5,
+        "sex": ["f", "m", None, "m"] * 5,
+        "stage": pd.Categorical(["low", "high", "low", "high"] * 5, categories=["low", "mid", "high"]),
+        "smoker": [True, False] * 10,
+        "site": list("aabb") * 5,
+        "ill": ["no", "yes"] * 10,
+    }
+)
 
 
-def test_without_pandas_it_is_said_what_to_install(write: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "pandas", None)
-    with pytest.raises(EnvironmentFault, match=r"^reading tables needs packages of the extra 'data': pip install "):
-        Csv(root=write(PATIENTS), target="ill").load()
+def of_frame(frame: Any = TABLE, **changes: Any) -> Task:
+    return Task.from_frame(frame, **{"target": "ill", "model": list, "client": "site", **changes})
+
+
+def test_a_row_is_what_the_rules_say() -> None:
+    inputs, targets = TABLE.drop(columns=["site", "ill"]), TABLE["ill"]
+    task = Task(model=list, train=(inputs, targets), test=(inputs, targets), clients=TABLE["site"])
+    expected = [[1, 1, 0, 1, 0, 0, 1], [3, 0, 1, 0, 0, 1, 0], [3, 0, 0, 1, 0, 0, 1], [5, 0, 1, 0, 0, 1, 0]]
+    assert task.train.inputs[:4].tolist() == expected  # age, f, m, low, mid, high, smoker
+    assert task.train.targets[:2].tolist() == [0, 1]
+    assert task.load().notes == ("20 missing values: the median of the training rows, or no category",)
+
+
+def test_test_rows_teach_nothing() -> None:
+    train, test = TABLE[["age", "sex"]], pd.DataFrame({"age": [None, 900.0], "sex": ["x", "f"]})
+    task = Task(model=list, train=(train, TABLE["ill"]), test=(test, pd.Series(["no", "yes"])))
+    assert task.test.inputs.tolist() == [[3, 0, 0], [900, 1, 0]]
+
+
+def test_a_frame_is_split_by_share_column_or_table() -> None:
+    share = of_frame(test=0.2)
+    assert (len(share.train), len(share.test), sorted({*share.test.groups})) == (16, 4, ["a", "b"])
+    held = np.arange(20) >= 12
+    marked = of_frame(TABLE.assign(held=held), test="held")
+    second = of_frame(TABLE[~held], test=TABLE[held])
+    assert marked.identity.sha256 == second.identity.sha256
+    assert len(of_frame(missing="drop").train) + len(of_frame(missing="drop").test) == 10
+
+
+def test_a_csv_file_is_a_frame_that_was_read(write: Callable[..., str], tmp_path: Path) -> None:
+    """The same table as file and as frame: the same categories, the same filling, the same split."""
+    TABLE.to_csv(tmp_path / "t.csv", index=False)
+    file = Csv(root=str(tmp_path / "t.csv"), target="ill", client="site", categorical=("sex", "stage=low,mid,high"),
+               missing="median", standardise=False, features=("age", "sex", "stage")).load()  # fmt: skip
+    task = of_frame(features=["age", "sex", "stage"])
+    for one, other in ((file.train, task.train), (file.test, task.test)):
+        np.testing.assert_array_equal(one.inputs, other.inputs)
+        np.testing.assert_array_equal(one.targets, other.targets)
+        np.testing.assert_array_equal(one.groups, other.groups)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        pd.date_range("2020-01-01", periods=20, tz="UTC"),
+        pd.timedelta_range("1s", periods=20),
+        pd.period_range("2020-01", periods=20, freq="M"),
+        [datetime.date(2020, 1, 1)] * 20,
+    ],
+)
+def test_dates_are_refused_by_name(values: Any) -> None:
+    with pytest.raises(DataError, match=r"^column 'seen' holds dates; .*df\['seen'\]"):
+        of_frame(TABLE.assign(seen=values))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"frame": TABLE.assign(odd=[[1]] * 20)}, "column 'odd' holds list values"),
+        ({"frame": TABLE.assign(age=np.inf)}, "train: column 'age', row 0: 'inf' is not finite"),
+        ({"frame": TABLE.assign(ill=[None, "yes"] * 10)}, "column 'ill', row 0: a value is missing"),
+        ({"missing": "refuse"}, "column 'age', row 1: a value is missing; missing = \"drop\""),
+        (
+            {"test": TABLE.assign(ill="perhaps")},
+            "test: column 'ill', row 0: 'perhaps' is no class of the training data",
+        ),
+        ({"test": "sex"}, "column 'sex', row 2: a value is missing"),
+        ({"test": "age", "missing": "drop"}, "test: column 'age', row 0: '1.0' is neither True"),
+        ({"target": "sick"}, "target: there is no column 'sick'; there are: age, sex"),
+        ({"features": ["ill"]}, "features: ill to predict 'ill' from"),
+        ({"test": 2}, "test: expected a share"),
+        ({"settings": {}}, "settings: belong to a run, not to a task; give them to ecgr.compare or ecgr.run"),
+    ],
+)
+def test_what_a_frame_cannot_give_names_column_and_row(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises((ConfigError, DataError)) as caught:
+        of_frame(**changes)
+    assert str(caught.value).startswith(message)
+
+
+def test_targets_have_the_same_columns() -> None:
+    x, y = np.zeros((4, 2), np.float32), pd.DataFrame({"a": [0.0] * 4, "b": [1.0] * 4})
+    with pytest.raises(DataError, match=r"^test: 1 target columns, in the training data 2"):
+        Task(train=(x, y), test=(x, y[["a"]]), model="logistic", loss="mse")
+
+
+ATTRIBUTES = ",".join(f"X{i}" for i in range(1, 15)) + "\n"
+
+
+HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
+
+
+def patient(i: int, missing: str = "-9") -> str:
+    chest_pain, slope, thal = 1 + i % 4, 1 + i % 3, (3, 6, 7)[i % 3]
+    cholesterol = missing if i % 5 == 0 else str(200 + i)
+    return f"{40 + i},{i % 2},{chest_pain}.0,120,{cholesterol},0,{i % 3},150,0,1.5,{slope},{missing},{thal},{i % 5}\n"
+
+
+def write_hospitals(
+    root: Path, hospitals: tuple[str, ...] = HOSPITALS, header: str = ATTRIBUTES, missing: str = "-9"
+) -> str:
+    folder = root / "heart-disease"
+    folder.mkdir(parents=True, exist_ok=True)
+    for start, hospital in enumerate(hospitals):
+        rows = "".join(patient(10 * start + i, missing) for i in range(20))
+        (folder / f"processed.{hospital}.data").write_text(header + rows)
+    return str(root)
+
+
+def test_one_hospital_a_client(tmp_path: Path) -> None:
+    dataset = HeartDisease(root=write_hospitals(tmp_path)).load()
+    assert tuple(sorted(set(dataset.train.groups))) == tuple(sorted(set(dataset.test.groups))) == HOSPITALS
+    assert dataset.shape == {"features": 9 + 4 + 3 + 3 + 4, "outputs": 1}
+    assert (dataset.loss, dataset.metrics[0]) == ("bce", "auc")
+    assert (len(dataset.train), len(dataset.test)) == (64, 16)
+    assert dataset.train.targets.mean() == pytest.approx(0.8, abs=0.05)  # diagnoses 1 to 4 of 0 to 4
+
+
+def test_uci_files_have_no_header_and_question_marks(tmp_path: Path) -> None:
+    ours = HeartDisease(root=write_hospitals(tmp_path / "ours")).load()
+    theirs = HeartDisease(root=write_hospitals(tmp_path / "theirs", header="", missing="?")).load()
+    np.testing.assert_array_equal(ours.train.inputs, theirs.train.inputs)
+
+
+def test_a_hospital_alone_has_the_samples_it_has_among_the_others(tmp_path: Path) -> None:
+    together = HeartDisease(root=write_hospitals(tmp_path / "all")).load()
+    alone = HeartDisease(root=write_hospitals(tmp_path / "one", ("cleveland",))).load()
+    own = together.train.groups == "cleveland"
+    np.testing.assert_array_equal(together.train.inputs[own], alone.train.inputs)
+    np.testing.assert_array_equal(together.test.targets[together.test.groups == "cleveland"], alone.test.targets)
+
+
+def test_other_bytes_are_said_in_the_record(tmp_path: Path) -> None:
+    report = verify("heart_disease", write_hospitals(tmp_path))
+    assert report.status == "whole"
+    assert report.details[0].startswith("whole: other bytes in processed.cleveland.data, ")
+    assert HeartDisease(root=str(tmp_path)).load().notes[0] == report.details[0]
+
+
+there = {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else set()
+
+
+@pytest.mark.skipif(not {"heart_disease", "shakespeare"} <= there, reason="not below $ECGR_DATA")
+def test_the_real_files() -> None:
+    hospitals = HeartDisease().load()
+    assert verify("heart_disease").status == verify("shakespeare").status == "official"
+    assert len(hospitals.train) + len(hospitals.test) == 920
+    names, counts = np.unique(hospitals.train.groups, return_counts=True)
+    assert dict(zip(names.tolist(), counts.tolist(), strict=True)) == {
+        "cleveland": 242,
+        "hungarian": 235,
+        "switzerland": 98,
+        "va": 160,
+    }
+    plays = Shakespeare().load()
+    assert plays.shape == {"vocabulary": 65, "classes": 65, "length": 80}
+    assert "JULIET" in plays.train.groups
+    assert plays.notes == ("64 of 309 speakers say at least 5,000 characters",)

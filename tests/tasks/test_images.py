@@ -1,8 +1,13 @@
-"""CIFAR-10 and CIFAR-100, and the restricted unpickler: what CIFAR needs is read, nothing ever runs."""
+"""Small image sets: right when the files are right, one line with file and place when not; a pickle never runs."""
 
+import gzip
+import hashlib
 import os
 import pickle
 import struct
+import subprocess
+import sys
+import time
 import tracemalloc
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,18 +20,101 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.errors import DataError, IntegrityError
-from ecgr.tasks.data import Cifar10, Cifar100
+from ecgr.tasks.data import Cifar10, Cifar100, FashionMnist, Mnist, available, verify
 from ecgr.tasks.data.images import read_pickle
 from support.image_sets import (
     CIFAR10_NAMES,
     CIFAR100_NAMES,
+    idx_files,
+    idx_images,
+    idx_labels,
     labels_of,
     python2_pickle,
     random_images,
     write_cifar10,
     write_cifar100,
+    write_idx,
 )
 from support.quick import examples
+
+
+@pytest.mark.parametrize("packed", [False, True], ids=["plain", "gz"])
+def test_images_and_labels_arrive_as_written(tmp_path: Path, packed: bool) -> None:
+    files = idx_files(train=40, test=20)
+    write_idx(tmp_path, files, packed=packed)
+    dataset = Mnist(root=str(tmp_path)).load()
+    np.testing.assert_array_equal(dataset.train.inputs[:, 0], random_images(40, 28, 28, seed=1))
+    np.testing.assert_array_equal(dataset.test.inputs[:, 0], random_images(20, 28, 28, seed=2))
+    np.testing.assert_array_equal(dataset.train.targets, np.arange(40) % 10)
+    assert dataset.train.inputs.flags.c_contiguous
+    assert dataset.train.inputs.flags.writeable
+    assert (dataset.mean, dataset.std) == ((0.1307,), (0.3081,))
+    assert dataset.classes == tuple("0123456789")
+    assert dataset.notes == ("reduced: 40 of 60,000 training images", "reduced: 20 of 10,000 test images")
+    assert dataset.files == {name: hashlib.sha256(content).hexdigest() for name, content in files.items()}
+
+
+def test_fashion_mnist_has_its_own_folder_names_and_normalisation(tmp_path: Path) -> None:
+    write_idx(tmp_path, idx_files(), folder="FashionMNIST/raw")
+    dataset = FashionMnist(root=str(tmp_path)).load()
+    assert (dataset.mean, dataset.std, dataset.classes[9]) == ((0.5,), (0.5,), "Ankle boot")
+    with pytest.raises(DataError, match="fetch mnist"):
+        Mnist(root=str(tmp_path)).load()
+
+
+def replaced(offset: int, value: int) -> Callable[[bytes], bytes]:
+    return lambda content: content[:offset] + struct.pack(">I", value) + content[offset + 4 :]
+
+
+IMAGES, LABELS = "train-images-idx3-ubyte", "train-labels-idx1-ubyte"
+
+
+BAD_IDX = {
+    "truncated header": (IMAGES, lambda content: content[:6], "ends at byte 6"),
+    "truncated images": (IMAGES, lambda content: content[:-1], "ends at byte 31,375, at least 31,376"),
+    "trailing bytes": (IMAGES, lambda content: content + b"x", "goes on after byte 31376"),
+    "labels for images": (IMAGES, lambda _: idx_labels(labels_of(40, 10)), "magic number 2049 at byte 0"),
+    "other size": (IMAGES, lambda _: idx_images(random_images(40, 32, 32)), "32x32 at byte 8"),
+    "empty": (IMAGES, replaced(4, 0), "0 samples announced"),
+    "more than there are": (IMAGES, replaced(4, 41), "at least 32,160 were expected"),
+    "absurdly many": (IMAGES, replaced(4, 2**32 - 1), "4,294,967,295 samples announced"),
+    "count mismatch": (LABELS, lambda _: idx_labels(labels_of(39, 10)), "39 labels for the 40 images"),
+    "label out of range": (LABELS, lambda _: idx_labels(labels_of(40, 11)), "label 10 at index 10"),
+}
+
+
+@pytest.mark.parametrize(("name", "spoil", "says"), BAD_IDX.values(), ids=BAD_IDX.keys())
+def test_a_bad_file_is_named_with_what_is_wrong(
+    tmp_path: Path, name: str, spoil: Callable[[bytes], bytes], says: str
+) -> None:
+    files = idx_files()
+    files[name] = spoil(files[name])
+    for packed in (False, True):
+        root = tmp_path / str(packed)
+        write_idx(root, files, packed=packed)
+        with pytest.raises(DataError) as caught:
+            Mnist(root=str(root)).load()
+        assert says in str(caught.value)
+        assert f"{name}{'.gz' if packed else ''}" in str(caught.value)
+        assert "\n" not in str(caught.value)
+
+
+GZIP_DAMAGE = {
+    "cut off": lambda content: content[: len(content) // 2],
+    "not gzip": lambda content: b"not gzip" + content,
+    "bit flipped": lambda content: content[:200] + bytes([content[200] ^ 1]) + content[201:],
+    "wrong checksum": lambda content: content[:-8] + b"\0\0\0\0" + content[-4:],
+}
+
+
+@pytest.mark.parametrize("damage", GZIP_DAMAGE.values(), ids=GZIP_DAMAGE.keys())
+def test_a_damaged_gzip_is_named_with_the_place(tmp_path: Path, damage: Callable[[bytes], bytes]) -> None:
+    folder = write_idx(tmp_path, idx_files(), packed=True)
+    path = folder / f"{IMAGES}.gz"
+    path.write_bytes(damage(gzip.compress(idx_files()[IMAGES])))
+    with pytest.raises(DataError, match=rf"{IMAGES}\.gz: .*byte \d+"):
+        Mnist(root=str(tmp_path)).load()
+
 
 EXPECTED = np.concatenate([random_images(20, 3072, seed=number) for number in range(1, 6)])
 
@@ -94,38 +182,22 @@ BAD_BATCHES = {
     "true for a label": (lambda _: batch(labels=[True] * 20), "label True at index 0"),
     "negative label": (lambda _: batch(labels=[1, -1] * 10), "label -1 at index 1"),
     "label too large": (lambda _: batch(labels=[9] * 19 + [10]), "label 10 at index 19; labels go from 0 to 9"),
+    "no names": (lambda _: pickle.dumps({b"label_names": None}), r"batches\.meta.*class names"),
+    "too few names": (lambda _: pickle.dumps({b"label_names": [b"a"] * 9}), r"batches\.meta.*class names"),
+    "same names": (lambda _: pickle.dumps({b"label_names": [b"a"] * 10}), r"batches\.meta.*class names"),
 }
 
 
 @pytest.mark.parametrize(("spoil", "says"), BAD_BATCHES.values(), ids=BAD_BATCHES.keys())
 def test_a_bad_batch_is_named_with_what_is_wrong(tmp_path: Path, spoil: Callable[[bytes], bytes], says: str) -> None:
-    path = write_cifar10(tmp_path) / "data_batch_2"
+    path = write_cifar10(tmp_path) / ("batches.meta" if "names" in says else "data_batch_2")
     path.write_bytes(spoil(path.read_bytes()))
     with pytest.raises(DataError, match=says) as caught:
         Cifar10(root=str(tmp_path)).load()
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_labels_may_be_an_array_of_whole_numbers(tmp_path: Path) -> None:
-    path = write_cifar10(tmp_path) / "data_batch_2"
-    path.write_bytes(batch(labels=labels_of(20, 10).astype(np.int64)))
-    assert Cifar10(root=str(tmp_path)).load().train.targets[25] == 5
-
-
-@pytest.mark.parametrize("file", ["data_batch_4", "test_batch", "batches.meta"])
-def test_a_missing_member_is_named(tmp_path: Path, file: str) -> None:
-    (write_cifar10(tmp_path) / file).unlink()
-    with pytest.raises(DataError, match=f"{file} is missing"):
-        Cifar10(root=str(tmp_path)).load()
-
-
-@pytest.mark.parametrize(
-    "names", [[b"a"] * 9, [b"a"] * 10, list(range(10)), None], ids=["9", "same", "numbers", "none"]
-)
-def test_class_names_have_to_fit(tmp_path: Path, names: object) -> None:
-    (write_cifar10(tmp_path) / "batches.meta").write_bytes(pickle.dumps({b"label_names": names}))
-    with pytest.raises(DataError, match=r"batches\.meta.*class names"):
+    path.unlink()
+    with pytest.raises(DataError, match=f"{path.name} is missing"):
         Cifar10(root=str(tmp_path)).load()
 
 
@@ -252,3 +324,45 @@ def test_an_absurd_size_is_refused_before_memory_is_set_aside(tmp_path: Path, co
         assert tracemalloc.get_traced_memory()[1] < 20 << 20
     finally:
         tracemalloc.stop()
+
+
+SETS = {"mnist", "fashion_mnist", "cifar10", "cifar100"}
+ABSENT = SETS - {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else SETS
+real = pytest.mark.skipif(bool(ABSENT), reason=f"not below $ECGR_DATA: {', '.join(sorted(ABSENT))}")
+
+
+@real
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("source", "status", "counts"),
+    [
+        (Mnist(), "official", (60_000, 10_000)),
+        (FashionMnist(), "reordered", (60_000, 10_000)),
+        (Cifar10(), "reordered", (50_000, 10_000)),
+        (Cifar100(), "reduced", (10_000, 2_000)),
+    ],
+)
+def test_the_real_sets(source: Mnist | Cifar10, status: str, counts: tuple[int, int]) -> None:
+    """The sets beside this project; the official ones everywhere else are as good."""
+    report, dataset = verify(source.name), source.load()
+    if report.status != "official":
+        assert (report.status, tuple(report.counts.values())) == (status, counts)
+    assert len(np.unique(dataset.train.targets)) == len(np.unique(dataset.test.targets)) == len(dataset.classes)
+    if dataset.mean[0] != 0.5:
+        np.testing.assert_allclose(dataset.train.inputs.mean(axis=(0, 2, 3)) / 255, dataset.mean, atol=2e-3)
+
+
+@real
+@pytest.mark.slow
+def test_cifar10_loads_in_ten_seconds_and_twice_its_size() -> None:
+    """In a process of its own, because memory is counted at its highest."""
+    code = (
+        "import resource\nfrom ecgr.tasks.data import Cifar10\n"
+        "before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss\n"
+        "data = Cifar10().load(); size = data.train.inputs.nbytes + data.test.inputs.nbytes\n"
+        "print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) * 1024 / size)"
+    )
+    start = time.perf_counter()
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert time.perf_counter() - start < 10
+    assert float(done.stdout) < 2.2
