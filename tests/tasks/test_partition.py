@@ -77,12 +77,6 @@ def test_shards_are_equal_and_of_few_classes(k: int, clients: int, seed: int) ->
     assert ((partition.histogram(labels, clients * k) > 0).sum(axis=1) == k).all()
 
 
-def test_shards_that_span_a_border_hold_two_classes_and_no_more() -> None:
-    labels = np.repeat(np.arange(3), 10)
-    counts = Shards(classes_per_client=1)(labels, 4, np.random.default_rng(0)).histogram(labels, 3)
-    assert sorted((counts > 0).sum(axis=1).tolist()) == [1, 1, 2, 2]
-
-
 names_strategy = st.lists(st.sampled_from("abcdefgh"), min_size=10, max_size=60)
 
 

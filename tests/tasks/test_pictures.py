@@ -66,12 +66,9 @@ def test_every_format_is_decoded_to_colour_and_size(tmp_path: Path, suffix: str)
     image = decode(list_pictures(tmp_path, tmp_path)[0].path, 8)
     assert (image.shape, image.dtype, image.flags.c_contiguous) == ((3, 8, 8), np.dtype(np.uint8), True)
     assert abs(image.astype(int) - 77).max() <= 2
-
-
-def test_channels_come_first_and_pixels_stay_where_they_are(tmp_path: Path) -> None:
     pixels = random_images(9, 9, 3)
-    Image.fromarray(pixels).save(tmp_path / "a.png")
-    np.testing.assert_array_equal(decode(tmp_path / "a.png", 9), pixels.transpose(2, 0, 1))
+    Image.fromarray(pixels).save(tmp_path / "exact.png")
+    np.testing.assert_array_equal(decode(tmp_path / "exact.png", 9), pixels.transpose(2, 0, 1))
 
 
 def test_pictures_are_listed_by_name_and_nothing_else_is(tmp_path: Path) -> None:
@@ -90,17 +87,12 @@ def test_a_link_out_of_the_folder_is_refused_and_one_within_is_not(tmp_path: Pat
     with pytest.raises(IntegrityError, match=r"c\.png: a link that leads out of") as caught:
         list_pictures(root, root)
     assert caught.value.exit_code == 4
-
-
-def test_a_linked_class_folder_is_refused_too(tmp_path: Path) -> None:
-    write_picture(tmp_path / "elsewhere" / "a.png")
-    (tmp_path / "root").mkdir()
-    (tmp_path / "root" / "cats").symlink_to(tmp_path / "elsewhere", target_is_directory=True)
+    (root / "cats").symlink_to(tmp_path, target_is_directory=True)
     with pytest.raises(IntegrityError, match="cats"):
-        list_pictures(tmp_path / "root" / "cats", tmp_path / "root")
+        list_pictures(root / "cats", root)
 
 
-def test_a_damaged_picture_is_named(tmp_path: Path) -> None:
+def test_a_damaged_picture_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stream = io.BytesIO()
     Image.fromarray(random_images(64, 64, 3)).save(stream, "JPEG")
     truncated = stream.getvalue()[: len(stream.getvalue()) // 2]
@@ -109,6 +101,9 @@ def test_a_damaged_picture_is_named(tmp_path: Path) -> None:
         (tmp_path / "bad.jpg").write_bytes(content)
         with pytest.raises(DataError, match=r"bad\.jpg: cannot be decoded"):
             decode(tmp_path / "bad.jpg", 8)
+    monkeypatch.setitem(sys.modules, "PIL", None)
+    with pytest.raises(EnvironmentFault, match=r"extra 'data': pip install 'pandas"):
+        decode(tmp_path / "bad.jpg", 8)
 
 
 @pytest.mark.parametrize("side", [8_000, 10_000, 60_000], ids=["ours", "Pillow warns", "Pillow refuses"])
@@ -117,12 +112,6 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, side: int) -> None:
     (tmp_path / "bomb.png").write_bytes(png_claiming(side, side))
     with pytest.raises(IntegrityError, match=r"bomb\.png: refused"):
         decode(tmp_path / "bomb.png", 8)
-
-
-def test_without_pillow_the_message_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "PIL", None)
-    with pytest.raises(EnvironmentFault, match=r"extra 'data': pip install 'pandas"):
-        decode(tmp_path / "a.png", 8)
 
 
 def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
@@ -318,6 +307,11 @@ def test_groups_go_with_their_pictures(tmp_path: Path) -> None:
         assert len(members) == 4
         assert (members == members[0]).all()
     assert len(np.unique(train.inputs.reshape(len(train), -1), axis=0)) == 20
+    (tmp_path / "lung_colon_image_set/lung_image_sets/lung_n/lungn7.jpeg").unlink()
+    assert verify("lc25000", str(tmp_path)).details == ("reduced: 99 of 25,000 pictures",)  # more groups than pictures
+    (tmp_path / "lung_colon_image_set/groups.csv").unlink()
+    with pytest.raises(DataError, match=r"no groups\.csv in .*class,file,group.*near-copies of training pictures"):
+        LC25000(root=str(tmp_path)).load()
 
 
 @pytest.mark.parametrize("place", ["", "LC25000"])
@@ -329,12 +323,6 @@ def test_the_set_is_found_in_its_usual_places(tmp_path: Path, monkeypatch: pytes
     assert len(LC25000(image_size=8).load().train) == 80
     (folder.parent / "groups.csv").rename(folder / "groups.csv")
     assert len(LC25000(root=str(folder), image_size=8).load().train) == 80
-
-
-def test_without_tiles_it_is_not_used_and_the_message_says_why(tmp_path: Path) -> None:
-    write_lc25000(tmp_path, groups=False)
-    with pytest.raises(DataError, match=r"no groups\.csv in .*class,file,group.*near-copies of training pictures"):
-        LC25000(root=str(tmp_path)).load()
 
 
 BAD_GROUPS = {
@@ -354,11 +342,6 @@ def test_bad_groups_are_a_data_error(tmp_path: Path, spoil: object, says: str) -
     path.write_bytes(spoil(path.read_text().replace("\r\n", "\n")).encode(errors="surrogateescape"))
     with pytest.raises(DataError, match=says):
         LC25000(root=str(tmp_path), image_size=8).load()
-
-
-def test_groups_may_know_pictures_that_are_not_there(tmp_path: Path) -> None:
-    (write_lc25000(tmp_path) / "lung_image_sets/lung_n/lungn7.jpeg").unlink()
-    assert verify("lc25000", str(tmp_path)).details == ("reduced: 99 of 25,000 pictures",)
 
 
 @given(st.lists(st.integers(1, 9), min_size=2, max_size=8), st.floats(0.01, 0.99))

@@ -99,13 +99,6 @@ def test_the_kind_of_target_decides_loss_and_metrics(
     assert dataset.classes == classes
 
 
-def test_a_number_above_which_it_is_a_yes(write: Callable[..., str]) -> None:
-    root = write("x,y\n" + "".join(f"{i},{i % 5}\n" for i in range(20)))
-    dataset = Csv(root=root, target="y", above=1, standardise=False).load()
-    raw = np.concatenate([dataset.train.inputs[:, 0], dataset.test.inputs[:, 0]])
-    np.testing.assert_array_equal(np.concatenate([dataset.train.targets, dataset.test.targets]), raw % 5 > 1)
-
-
 def test_one_file_a_client(write: Callable[..., str]) -> None:
     """A client finds the same samples, to the bit, whether the others' files are there or not."""
     for name, start in (("east", 0), ("west", 50)):
@@ -153,6 +146,7 @@ def test_missing_values_by_the_rule(write: Callable[..., str]) -> None:
     assert Csv(missing="mean", categorical=("c",), **settings).load().shape["features"] == 1  # c is never known
 
 
+HALVES = {"train.csv": "x,c,y\n1,a,0\n3,a,1\n", "test.csv": "x,c,y\n4,b,1\n"}
 BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "empty": ("", {}, DataError, "has no row of data"),
     "twice": ("x,x,y\n1,2,0\n", {}, DataError, "line 1: two columns are named 'x'"),
@@ -174,24 +168,10 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "other": ("x,y\n1,0\n5,1\n", {"categorical": ("x=1,2",)}, DataError, "line 3, column 'x': '5' is not one of 1, 2"),
     "binary": ("x,y\n1,0\n2,5\n3,7\n", {"kind": "binary"}, DataError, "line 4, column 'y': '7' makes 3 different"),
     "one-class": ("x,y\n1,a\n2,a\n", {}, DataError, "'a' is in every row; there must be at least two classes"),
-    "columns": (
-        {"a.csv": "x,y\n1,0\n", "b.csv": "x,z\n1,0\n"},
-        {},
-        DataError,
-        "b.csv: has other columns than",
-    ),
-    "no-train-row": (
-        {"train.csv": "x,c,y\n1,a,0\n3,a,1\n", "test.csv": "x,c,y\n4,b,1\n"},
-        {"client": "c", "scope": "client"},
-        DataError,
-        "client 'b' has no training row",
-    ),
-    "no-test-row": (
-        {"train.csv": "x,y\n" + "1,0\n3,1\n" * 10, "test.csv": "x,y\n,1\n"},
-        {"missing": "drop"},
-        DataError,
-        "20 rows to train on, 0 to test on",
-    ),
+    "large": ("x,y\n1,0\n-2e19,1\n", {}, DataError, "line 3, column 'x': '-2e19' is too large, numbers go up to"),
+    "columns": ({"a.csv": "x,y\n1,0\n", "b.csv": "x,z\n1,0\n"}, {}, DataError, "b.csv: has other columns than"),
+    "no-train-row": (HALVES, {"client": "c", "scope": "client"}, DataError, "client 'b' has no training row"),
+    "no-test-row": (HALVES, {"missing": "drop", "missing_values": ("4",)}, DataError, "to train on, 0 to test on"),
     "separator": ("x,y\n1,0\n", {"separator": ""}, ConfigError, "data.separator: expected one character, got ''"),
     "files": (
         "x,y\n1,0\n",
@@ -205,11 +185,7 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
 
 @pytest.mark.parametrize(("text", "settings", "error", "says"), BAD.values(), ids=BAD.keys())
 def test_what_is_wrong_is_said_in_one_line(
-    write: Callable[..., str],
-    text: str | bytes | dict[str, str],
-    settings: dict[str, Any],
-    error: type[Exception],
-    says: str,
+    write: Callable[..., str], text: Any, settings: dict[str, Any], error: type[Exception], says: str
 ) -> None:
     files = text if isinstance(text, dict) else {"t.csv": text}
     places = [write(content, name) for name, content in files.items()]
@@ -218,16 +194,6 @@ def test_what_is_wrong_is_said_in_one_line(
         Csv(**{"root": root, "target": "y", **settings}).load()
     assert says in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize(("number", "refused"), [("1e300", True), ("-2e19", True), ("1e18", False)])
-def test_a_number_that_would_ruin_the_scale_is_refused(write: Callable[..., str], number: str, refused: bool) -> None:
-    source = Csv(root=write(f"x,y\n{number},0.5\n" + "".join(f"{i},{i}.5\n" for i in range(30))), target="y")
-    if not refused:
-        assert np.isfinite(source.load().train.inputs).all()
-        return
-    with pytest.raises(DataError, match=f"line 2, column 'x': '{number}' is too large, [^\n]*$"):
-        source.load()
 
 
 def test_what_is_not_there_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,17 +210,6 @@ def test_what_is_not_there_is_said_with_what_to_do(tmp_path: Path, monkeypatch: 
     monkeypatch.setitem(sys.modules, "pandas", None)
     with pytest.raises(EnvironmentFault, match=r"^reading tables needs packages of the extra 'data': pip install "):
         parse_table(tmp_path / "t.csv", PATIENTS)
-
-
-cells = st.text(st.characters(codec="utf-8", exclude_characters='\r\n",\x00 '), min_size=1).filter(
-    lambda text: text.strip() == text
-)
-
-
-@given(st.lists(st.tuples(cells, cells), min_size=1))
-def test_every_cell_comes_back(rows: list[tuple[str, str]]) -> None:
-    text = "a,b\n" + "".join(f'"{x}",{y}\n' for x, y in rows)
-    assert parse_table(Path("t.csv"), text).to_numpy().tolist() == [list(row) for row in rows]
 
 
 @given(
@@ -380,12 +335,6 @@ def test_what_a_frame_cannot_give_names_column_and_row(changes: dict[str, Any], 
     assert str(caught.value).startswith(message)
 
 
-def test_targets_have_the_same_columns() -> None:
-    x, y = np.zeros((4, 2), np.float32), pd.DataFrame({"a": [0.0] * 4, "b": [1.0] * 4})
-    with pytest.raises(DataError, match=r"^test: 1 target columns, in the training data 2"):
-        Task(train=(x, y), test=(x, y[["a"]]), model="logistic", loss="mse")
-
-
 ATTRIBUTES = ",".join(f"X{i}" for i in range(1, 15)) + "\n"
 
 
@@ -416,27 +365,16 @@ def test_one_hospital_a_client(tmp_path: Path) -> None:
     assert (dataset.loss, dataset.metrics[0]) == ("bce", "auc")
     assert (len(dataset.train), len(dataset.test)) == (64, 16)
     assert dataset.train.targets.mean() == pytest.approx(0.8, abs=0.05)  # diagnoses 1 to 4 of 0 to 4
+    report = verify("heart_disease", str(tmp_path))
+    assert report.status == "whole"
+    assert dataset.notes[0] == report.details[0]
+    assert report.details[0].startswith("whole: other bytes in processed.cleveland.data, ")
 
 
 def test_uci_files_have_no_header_and_question_marks(tmp_path: Path) -> None:
     ours = HeartDisease(root=write_hospitals(tmp_path / "ours")).load()
     theirs = HeartDisease(root=write_hospitals(tmp_path / "theirs", header="", missing="?")).load()
     np.testing.assert_array_equal(ours.train.inputs, theirs.train.inputs)
-
-
-def test_a_hospital_alone_has_the_samples_it_has_among_the_others(tmp_path: Path) -> None:
-    together = HeartDisease(root=write_hospitals(tmp_path / "all")).load()
-    alone = HeartDisease(root=write_hospitals(tmp_path / "one", ("cleveland",))).load()
-    own = together.train.groups == "cleveland"
-    np.testing.assert_array_equal(together.train.inputs[own], alone.train.inputs)
-    np.testing.assert_array_equal(together.test.targets[together.test.groups == "cleveland"], alone.test.targets)
-
-
-def test_other_bytes_are_said_in_the_record(tmp_path: Path) -> None:
-    report = verify("heart_disease", write_hospitals(tmp_path))
-    assert report.status == "whole"
-    assert report.details[0].startswith("whole: other bytes in processed.cleveland.data, ")
-    assert HeartDisease(root=str(tmp_path)).load().notes[0] == report.details[0]
 
 
 there = {row.name for row in available() if row.place} if os.environ.get("ECGR_DATA") else set()
@@ -448,12 +386,7 @@ def test_the_real_files() -> None:
     assert verify("heart_disease").status == verify("shakespeare").status == "official"
     assert len(hospitals.train) + len(hospitals.test) == 920
     names, counts = np.unique(hospitals.train.groups, return_counts=True)
-    assert dict(zip(names.tolist(), counts.tolist(), strict=True)) == {
-        "cleveland": 242,
-        "hungarian": 235,
-        "switzerland": 98,
-        "va": 160,
-    }
+    assert (tuple(names), counts.tolist()) == (HOSPITALS, [242, 235, 98, 160])
     plays = Shakespeare().load()
     assert plays.shape == {"vocabulary": 65, "classes": 65, "length": 80}
     assert "JULIET" in plays.train.groups

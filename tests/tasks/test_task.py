@@ -172,14 +172,14 @@ def test_a_table_of_pandas_is_taken_and_its_columns_are_named() -> None:
     assert (task.train.inputs.dtype, task.train.targets.tolist()) == (np.float64, [0, 1] * 3)
     assert task.train.groups.tolist() == list("fmfmfm")
     with pytest.raises(
-        DataError, match=r"^inputs: train and test must be DataFrames with the same columns; column 'flag'"
+        DataError, match="^inputs: train and test must be DataFrames with the same columns; column 'flag'"
     ):
         Task(model=list, train=(table[["age", "sex"]], table["ill"]), test=half)
     with pytest.raises(DataError, match=r"^train: expected \(inputs, targets\), .* got DataFrame; of a table, Task"):
         Task(model=list, train=table, test=half)
-    gap = table[["age"]].astype("Int64").replace(2, pd.NA)
-    filled = Task(model=list, train=(gap, table["ill"]), test=(gap, table["ill"]))
-    assert filled.train.inputs[:, 0].tolist() == [0, 1, 3, 3, 4, 5]
+    two = (half[0], table[["age", "flag"]])
+    with pytest.raises(DataError, match=r"^test: 1 target columns, in the training data 2"):
+        Task(train=two, test=half, model="logistic", loss="mse")
 
 
 ROWS = [{"a": float(i), "b": [i, i + 1], "y": i % 2, "who": "xyz"[i % 3]} for i in range(12)]
