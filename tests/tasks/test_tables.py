@@ -146,6 +146,7 @@ def test_missing_values_by_the_rule(write: Callable[..., str]) -> None:
     assert Csv(missing="mean", categorical=("c",), **settings).load().shape["features"] == 1  # c is never known
 
 
+ONLY_X = {"features": ("x",), "missing_values": ("4",)}
 HALVES = {"train.csv": "x,c,y\n1,a,0\n3,a,1\n", "test.csv": "x,c,y\n4,b,1\n"}
 BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "empty": ("", {}, DataError, "has no row of data"),
@@ -171,14 +172,9 @@ BAD: dict[str, tuple[Any, dict[str, Any], type[Exception], str]] = {
     "large": ("x,y\n1,0\n-2e19,1\n", {}, DataError, "line 3, column 'x': '-2e19' is too large, numbers go up to"),
     "columns": ({"a.csv": "x,y\n1,0\n", "b.csv": "x,z\n1,0\n"}, {}, DataError, "b.csv: has other columns than"),
     "no-train-row": (HALVES, {"client": "c", "scope": "client"}, DataError, "client 'b' has no training row"),
-    "no-test-row": (HALVES, {"missing": "drop", "missing_values": ("4",)}, DataError, "to train on, 0 to test on"),
+    "no-test-row": (HALVES, {**ONLY_X, "missing": "drop"}, DataError, "2 rows to train on, 0 to test on"),
     "separator": ("x,y\n1,0\n", {"separator": ""}, ConfigError, "data.separator: expected one character, got ''"),
-    "files": (
-        "x,y\n1,0\n",
-        {"files": "../*.csv"},
-        ConfigError,
-        "data.files: expected a name with one * for the client",
-    ),
+    "files": ("x,y\n1,0\n", {"files": "../*.csv"}, ConfigError, "data.files: expected a name with one * for the"),
     "few": ("x,y\n1,0\n2,1\n", {}, DataError, "2 rows to train on, 0 to test on; see data.test_share"),
 }
 

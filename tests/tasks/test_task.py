@@ -171,9 +171,7 @@ def test_a_table_of_pandas_is_taken_and_its_columns_are_named() -> None:
     task = Task(model=list, train=half, test=half, clients=table["sex"])
     assert (task.train.inputs.dtype, task.train.targets.tolist()) == (np.float64, [0, 1] * 3)
     assert task.train.groups.tolist() == list("fmfmfm")
-    with pytest.raises(
-        DataError, match="^inputs: train and test must be DataFrames with the same columns; column 'flag'"
-    ):
+    with pytest.raises(DataError, match=r"^inputs: .* must be DataFrames with the same columns; column 'flag'"):
         Task(model=list, train=(table[["age", "sex"]], table["ill"]), test=half)
     with pytest.raises(DataError, match=r"^train: expected \(inputs, targets\), .* got DataFrame; of a table, Task"):
         Task(model=list, train=table, test=half)
