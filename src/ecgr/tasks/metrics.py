@@ -69,13 +69,8 @@ def predictions(outputs: Array, targets: Array) -> Array:
     >>> predictions(np.array([[0.1, 0.9]]), np.array([1])), predictions(np.array([[-2.0]]), np.array([1]))
     (array([1]), array([0]))
     """
-    found = outputs.argmax(axis=1) if are_class_scores(outputs, targets) else like(outputs, targets) > 0
+    found = outputs.argmax(axis=1) if are_class_scores(outputs, targets) else outputs.reshape(targets.shape) > 0
     return np.asarray(found, dtype=np.int64)
-
-
-def like(outputs: Array, targets: Array) -> Array:
-    """``outputs`` in the shape of ``targets``: (N, 1) is as good as (N,)."""
-    return outputs.reshape(targets.shape)
 
 
 def single(outputs: Array, targets: Array) -> bool:
@@ -183,7 +178,7 @@ class AUC(_Share):
         """Scores (N, L) and yes or no (N, L) of each sample."""
         if not are_class_scores(outputs, targets):
             rows = len(targets)
-            return like(outputs, targets).reshape(rows, -1), targets.reshape(rows, -1) > 0.5
+            return outputs.reshape(rows, -1), targets.reshape(rows, -1) > 0.5
         scores, truth = np.moveaxis(outputs, 1, -1).reshape(-1, outputs.shape[1]), targets.reshape(-1)
         if scores.shape[1] == 2:
             return (scores[:, 1:] - scores[:, :1]), truth[:, None] == 1
@@ -226,7 +221,7 @@ class MAE(_Share):
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.float64]:
         """The sum of the errors and their number."""
-        errors = np.abs(like(outputs, targets).astype(np.float64) - targets)
+        errors = np.abs(outputs.reshape(targets.shape).astype(np.float64) - targets)
         return np.array([errors.sum(), errors.size])
 
     def value(self, parts: Sequence[NDArray[np.float64]]) -> float:
@@ -313,7 +308,7 @@ class CallableMetric:
         if are_class_scores(outputs, targets):
             chances = softmax(outputs)
             return targets, chances[:, 1] if chances.ndim == 2 and chances.shape[1] == 2 else chances
-        return targets, like(outputs, targets)
+        return targets, outputs.reshape(targets.shape)
 
     def value(self, parts: Sequence[tuple[Array, Array]]) -> float:
         return float(self.function(*joined(parts)))

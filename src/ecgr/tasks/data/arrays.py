@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from ecgr.component import Count, component
 from ecgr.errors import ConfigError, DataError, EcgrError
-from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, array_targets, check_labels, holdout, input_shape
+from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, array_targets, check_labels, input_shape, parted
 from ecgr.tasks.data.sets import own_path
 from ecgr.tasks.samples import Samples, check_samples, first_wrong, map_arrays
 
@@ -59,15 +59,10 @@ class Arrays:
         if test:
             halves = samples_of(f"{path}: train", train), samples_of(f"{path}: test", test)
         else:
-            halves = self._split(path, samples_of(str(path), train))
+            halves = parted(samples_of(str(path), train), self.test_share, self.split_seed)
+            if not len(halves[1]):
+                raise DataError(f"{path}: {len(halves[0])} samples are too few to split; see data.test_share")
         return array_dataset(str(path), *halves, self.kind, {file.name: _sha256(file) for file in files})
-
-    def _split(self, path: Path, samples: Samples) -> tuple[Samples, Samples]:
-        clients = samples.groups if samples.groups is not None else np.full(len(samples), "")
-        test = holdout(clients, samples.targets, self.test_share, self.split_seed)
-        if not test.any():
-            raise DataError(f"{path}: {len(samples)} samples are too few to split; see data.test_share")
-        return samples.take(np.flatnonzero(~test)), samples.take(np.flatnonzero(test))
 
 
 def array_dataset(where: str, train: Samples, test: Samples, kind: Kind, files: Mapping[str, str]) -> Dataset:

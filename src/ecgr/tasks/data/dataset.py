@@ -295,9 +295,15 @@ def redrawn(dataset: Dataset, seed: int) -> Dataset:
     if any(known) and not (all(known) and np.isin(test.groups, train.groups).all()):
         raise ConfigError("data.redraw: not every test sample is of a client that trains; leave data.redraw out")
     every = joined(train, test)
-    clients = np.full(len(every), "") if every.groups is None else every.groups
-    marked = holdout(clients, every.targets, len(test) / len(every), seed)
-    return replace(dataset, train=every.take(np.flatnonzero(~marked)), test=every.take(np.flatnonzero(marked)))
+    train, test = parted(every, len(test) / len(every), seed)
+    return replace(dataset, train=train, test=test)
+
+
+def parted(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples]:
+    """Samples to train on and to test on: ``share`` of each client's, where it is known whose they are."""
+    clients = np.full(len(samples), "") if samples.groups is None else samples.groups
+    test = holdout(clients, samples.targets, share, seed)
+    return samples.take(np.flatnonzero(~test)), samples.take(np.flatnonzero(test))
 
 
 def holdout(clients: NDArray[np.str_], targets: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:

@@ -87,12 +87,12 @@ def labels_of(names: Any, values: Sequence[str]) -> NDArray[np.int64]:
     """The places of a column's names among ``values``; -1 for what is missing or not among them."""
     import pandas as pd  # an optional dependency, and slow to import
 
-    return pd.Index(values, dtype=object).get_indexer(names).astype(np.int64)
+    return np.asarray(pd.Index(values, dtype=object).get_indexer(names), dtype=np.int64)
 
 
 def one_hot(names: Any, values: Sequence[str]) -> Numbers:
     """Zeros and ones, one column for each of ``values``."""
-    return (labels_of(names, values)[:, None] == np.arange(len(values))).astype(np.float64)
+    return np.asarray(labels_of(names, values)[:, None] == np.arange(len(values)), dtype=np.float64)
 
 
 def filled(values: Numbers, train: Mask, fill: str) -> Numbers:
