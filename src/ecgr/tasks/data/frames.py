@@ -36,10 +36,9 @@ def refuse(column: Any, wrong: Any, why: str, where: str = "") -> None:
     wrong = np.asarray(wrong, dtype=np.bool_)
     if wrong.any():
         first = int(wrong.argmax())
-        *_, file, line = column.index[first] if "line" in column.index.names else ("", "")
-        place = (
-            f"{file}: line {line}, column {column.name!r}" if file else f"{where}column {column.name!r}, row {first}"
-        )
+        place = f"{where}column {column.name!r}, row {first}"
+        if list(column.index.names[-2:]) == ["file", "line"]:  # of a CSV file
+            place = "{}: line {}, column {!r}".format(*column.index[first][-2:], column.name)
         shown = "" if column.isna().iloc[first] else f"{str(column.iloc[first])[:40]!r} "
         raise DataError(f"{place}: {shown}{why}")
 
@@ -171,7 +170,7 @@ def split_frame(
     if not is_frame(frame):
         raise DataError(f"from_frame: expected a pandas DataFrame, got {type(frame).__name__}")
     aside = {"target": target, "client": client, "test": test if isinstance(test, str) else None}
-    chosen = features_of(list(frame.columns), features, aside)
+    chosen = features_of(list(frame.columns), None if features is None else list(features), aside)
     needed = [name for name in aside.values() if name is not None]
     if is_frame(test):
         features_of(list(test.columns), chosen, aside)
@@ -198,7 +197,7 @@ def _test_rows(frame: Any, target: str, client: str | None, test: Any, seed: int
     if isinstance(test, bool) or not isinstance(test, int | float) or not 0 < test < 1:
         raise ConfigError(f"test: expected a share such as 0.2, a column or a DataFrame, got {test!r}")
     clients, names = (
-        frame[name].to_numpy(dtype=object) if name else np.full(len(frame), "") for name in (client, target)
+        frame[name].to_numpy(dtype=object) if name is not None else np.full(len(frame), "") for name in (client, target)
     )
     numbers = _holds_numbers(frame[target])
     labels = names.astype(np.float64) if numbers else np.unique(names.astype(np.str_), return_inverse=True)[1]
