@@ -21,6 +21,7 @@ from PIL import Image
 
 import ecgr.tasks.data.pictures as reader
 from ecgr.errors import ConfigError, DataError, EnvironmentFault, IntegrityError
+from ecgr.simulation.workspace import Held, MappedFile
 from ecgr.tasks.data import LC25000, ImageFolder, verify
 from ecgr.tasks.data.dataset import Images
 from ecgr.tasks.data.pictures import (
@@ -32,7 +33,6 @@ from ecgr.tasks.data.pictures import (
     decoded,
     list_pictures,
     nearest_subset,
-    rows,
 )
 from support.image_sets import random_images, write_lc25000, write_picture
 
@@ -136,14 +136,6 @@ def test_a_second_load_decodes_nothing(cache: Path, pictures: list[Picture], mon
     assert sorted(path.suffix for path in cache.iterdir()) == [".lock", ".npy"]
 
 
-def test_rows_are_mapped_where_their_offset_says(cache: Path, pictures: list[Picture]) -> None:
-    """Whoever maps the file again by (path, offset, shape), as worker processes do, gets the same pictures."""
-    some = rows(decoded(pictures, 8)[0], 3, 5)
-    assert isinstance(some, np.memmap)
-    again = np.memmap(str(some.filename), some.dtype, mode="r", offset=some.offset, shape=some.shape)
-    np.testing.assert_array_equal(again, np.stack([decode(picture.path, 8) for picture in pictures[3:]]))
-
-
 def test_another_size_order_or_picture_is_another_file(
     cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -230,6 +222,8 @@ def test_one_folder_is_split_evenly_by_class(tmp_path: Path) -> None:
     np.testing.assert_array_equal(dataset.test.inputs, np.stack(expected))
     np.testing.assert_array_equal(dataset.train.inputs[4], decode(root / "dog/000.png", 12))
     assert isinstance(dataset.train.inputs, np.memmap)
+    assert isinstance(Held.of(dataset.test).inputs, MappedFile)
+    np.testing.assert_array_equal(Held.of(dataset.test).open().inputs.numpy(), dataset.test.inputs)  # as workers do
     assert dataset.train.inputs.flags.c_contiguous
     assert dataset.mean == (0.485, 0.456, 0.406)
     assert set(dataset.files) == {"names", "pixels"}

@@ -152,13 +152,6 @@ def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Pict
     return path.rename(path.with_stem(f"{path.stem}-{hashed.hexdigest()}"))
 
 
-def rows(images: Images, start: int, stop: int) -> Images:
-    """Some of the mapped pictures, mapped on their own: ``offset``, by which other processes map them, is theirs."""
-    assert isinstance(images, np.memmap)
-    offset = images.offset + start * int(np.prod(images.shape[1:]))
-    return np.memmap(str(images.filename), np.uint8, mode="r", offset=offset, shape=(stop - start, *images.shape[1:]))
-
-
 ImageSize = Annotated[int, Field(ge=8, le=1024)]
 Listing = Mapping[str, Sequence[Picture]]
 """Pictures by class, classes in the order of their labels."""
@@ -195,14 +188,15 @@ class ImageFolder:
         pictures = [*_flat(train), *_flat(test)]
         pixels, pixels_hash = decoded(pictures, self.image_size)
 
-        def half(listing: Listing, start: int) -> Samples:
+        def half(listing: Listing, images: Images) -> Samples:
             labels = np.repeat(np.arange(len(listing), dtype=np.int64), [len(members) for members in listing.values()])
             names = None if groups is None else np.array([groups[picture.name] for picture in _flat(listing)])
-            return Samples(rows(pixels, start, start + len(labels)), labels, names)
+            return Samples(images, labels, names)
 
         listing = "".join(f"{picture.name}\n" for picture in pictures).encode("utf-8", "surrogateescape")
         files = {"pixels": pixels_hash, "names": sha256(listing).hexdigest(), **files}
-        halves = half(train, 0), half(test, len(_flat(train)))
+        first = len(_flat(train))
+        halves = half(train, pixels[:first]), half(test, pixels[first:])
         notes = self._notes(len(pictures))
         return image_dataset(*halves, tuple(train), IMAGENET_MEAN, IMAGENET_STD, files=files, notes=notes)
 
