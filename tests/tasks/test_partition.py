@@ -96,29 +96,17 @@ def test_groups_are_never_divided(names: list[str], clients: int, seed: int) -> 
     assert same(partition, partition_samples(Groups(), split, clients, np.random.default_rng(seed)))
 
 
-@pytest.fixture
-def numbered() -> Samples:
-    return Samples(np.zeros((4, 1, 2, 2), np.uint8), np.zeros(4, np.int64), np.array(["a", "a", "b", "b"]))
-
-
-FILES = {
-    "sites.json": json.dumps(["x", "y", "x", "y"]),
-    "numbers.json": json.dumps([7, 8, 7, 8]),
-    "sites.csv": "sample,group\n0,x\n1,y\n2,x\n3,y\n",
-}
-
-
-@pytest.mark.parametrize(("name", "content"), FILES.items(), ids=FILES.keys())
-def test_a_file_comes_before_the_groups_of_the_data_set(
-    tmp_path: Path, numbered: Samples, name: str, content: str
-) -> None:
-    (tmp_path / name).write_text(content)
-    partitioner = Groups(groups=str(tmp_path / name))
-    for partition in (
-        partition_samples(partitioner, numbered, 2, np.random.default_rng(0)),
-        partitioner(numbered.targets, 2, np.random.default_rng(0)),
+def test_a_file_comes_before_the_groups_of_the_data_set(tmp_path: Path) -> None:
+    samples = Samples(np.zeros((4, 2)), np.zeros(4, np.int64), np.array(["a", "a", "b", "b"]))
+    for name, content in (
+        ("sites.json", json.dumps(["x", "y", "x", "y"])),
+        ("numbers.json", json.dumps([7, 8, 7, 8])),
+        ("sites.csv", "sample,group\n0,x\n1,y\n2,x\n3,y\n"),
     ):
-        assert [indices.tolist() for indices in partition] == [[0, 2], [1, 3]]
+        (tmp_path / name).write_text(content)
+        partitioner, rng = Groups(groups=str(tmp_path / name)), np.random.default_rng(0)
+        for partition in (partition_samples(partitioner, samples, 2, rng), partitioner(samples.targets, 2, rng)):
+            assert [indices.tolist() for indices in partition] == [[0, 2], [1, 3]]
 
 
 BAD_FILES: dict[str, tuple[str | bytes | None, str]] = {

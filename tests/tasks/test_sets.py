@@ -228,7 +228,10 @@ def test_the_official_sets_are_known_by_content_not_by_packing(
 
 
 def test_the_list_has_every_set_with_one_line_and_its_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ECGR_DATA", raising=False)
+    assert data_root().name == "ecgr"
     monkeypatch.setenv("ECGR_DATA", str(tmp_path))
+    assert (data_root(), data_root("/srv/data")) == (tmp_path, Path("/srv/data"))
     write_cifar100(tmp_path)
     with pytest.raises(
         DataError, match=rf"^mnist: no MNIST/raw/ in {tmp_path}; run `ecgr data fetch mnist`, or set data"
@@ -256,18 +259,6 @@ def test_the_table_is_complete() -> None:
         if not any(file.endswith(".tar.gz") for file in official.downloads) and official.downloads:
             assert [file.removesuffix(".gz") for file in official.downloads] == list(official.content)
     assert set(OFFICIAL) == {"mnist", "fashion_mnist", "cifar10", "cifar100", "heart_disease", "shakespeare"}
-
-
-def test_the_component_comes_before_the_environment_and_that_before_the_user(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("ECGR_DATA", str(tmp_path))
-    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
-    assert data_root("/srv/data") == Path("/srv/data")
-    assert data_root() == tmp_path
-    monkeypatch.delenv("ECGR_DATA")
-    assert data_root().name == "ecgr"
-    assert data_root() != tmp_path
 
 
 def test_the_tables_hold_every_name_of_the_contract() -> None:
