@@ -27,7 +27,6 @@ from ecgr.tasks.data.dataset import Images
 from ecgr.tasks.data.pictures import (
     CLASSES,
     MOST_PIXELS,
-    Picture,
     decode,
     decode_all,
     decoded,
@@ -44,10 +43,14 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def pictures(tmp_path: Path) -> list[Picture]:
+def pictures(tmp_path: Path) -> list[Path]:
     for number in range(5):
         write_picture(tmp_path / "set" / f"{number}.png", seed=number)
     return list_pictures(tmp_path / "set", tmp_path / "set")
+
+
+def of_set(pictures: list[Path], side: int) -> tuple[Images, str]:
+    return decoded(pictures, pictures[0].parent, side)
 
 
 def png_claiming(width: int, height: int) -> bytes:
@@ -63,7 +66,7 @@ def png_claiming(width: int, height: int) -> bytes:
 @pytest.mark.parametrize("suffix", ["png", "jpg", "bmp", "webp", "PNG"])
 def test_every_format_is_decoded_to_colour_and_size(tmp_path: Path, suffix: str) -> None:
     Image.new("L", (20, 10), 77).save(tmp_path / f"grey.{suffix}")
-    image = decode(list_pictures(tmp_path, tmp_path)[0].path, 8)
+    image = decode(list_pictures(tmp_path, tmp_path)[0], 8)
     assert (image.shape, image.dtype, image.flags.c_contiguous) == ((3, 8, 8), np.dtype(np.uint8), True)
     assert abs(image.astype(int) - 77).max() <= 2
     pixels = random_images(9, 9, 3)
@@ -118,7 +121,7 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Count how many pictures are decoded."""
     counts: list[int] = []
 
-    def counted(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
+    def counted(pictures: Sequence[Path], side: int) -> Iterator[Images]:
         counts.append(len(pictures))
         return decode_all(pictures, side)
 
@@ -126,47 +129,47 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_a_second_load_decodes_nothing(cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_load_decodes_nothing(cache: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
     counts = counting(monkeypatch)
-    (first, known), (second, again) = decoded(pictures, 8), decoded(pictures, 8)
+    (first, known), (second, again) = of_set(pictures, 8), of_set(pictures, 8)
     assert counts == [5]
     assert known == again == hashlib.sha256(first.tobytes()).hexdigest()
     np.testing.assert_array_equal(first, second)
-    np.testing.assert_array_equal(first, np.stack([decode(picture.path, 8) for picture in pictures]))
+    np.testing.assert_array_equal(first, np.stack([decode(picture, 8) for picture in pictures]))
     assert sorted(path.suffix for path in cache.iterdir()) == [".lock", ".npy"]
 
 
 def test_another_size_order_or_picture_is_another_file(
-    cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch
+    cache: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     counts = counting(monkeypatch)
-    decoded(pictures, 8)
-    decoded(pictures, 9)
-    decoded(pictures[::-1], 8)
-    write_picture(pictures[0].path, seed=99)
-    os.utime(pictures[0].path, ns=(1, 1))
-    changed = list_pictures(pictures[0].path.parent, pictures[0].path.parent)
+    of_set(pictures, 8)
+    of_set(pictures, 9)
+    of_set(pictures[::-1], 8)
+    write_picture(pictures[0], seed=99)
+    os.utime(pictures[0], ns=(1, 1))
+    changed = list_pictures(pictures[0].parent, pictures[0].parent)
     assert counts == [5, 5, 5]
-    np.testing.assert_array_equal(decoded(changed, 8)[0][0], decode(pictures[0].path, 8))
+    np.testing.assert_array_equal(of_set(changed, 8)[0][0], decode(pictures[0], 8))
     assert counts == [5, 5, 5, 5]
 
 
 @pytest.mark.parametrize("reason", [KeyboardInterrupt, OSError(28, "No space left on device"), DataError("3.png")])
 def test_interrupted_writing_leaves_nothing_that_looks_whole(
-    cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch, reason: BaseException | type[BaseException]
+    cache: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch, reason: BaseException | type[BaseException]
 ) -> None:
 
-    def interrupted(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
+    def interrupted(pictures: Sequence[Path], side: int) -> Iterator[Images]:
         yield next(decode_all(pictures, side))
         raise reason
 
     monkeypatch.setattr(reader, "decode_all", interrupted)
     with pytest.raises((KeyboardInterrupt, EnvironmentFault, DataError)):
-        decoded(pictures, 8)
+        of_set(pictures, 8)
     assert [path.suffix for path in cache.iterdir()] == [".lock"]
     monkeypatch.undo()
     monkeypatch.setenv("ECGR_CACHE", str(cache))
-    assert len(decoded(pictures, 8)[0]) == 5
+    assert len(of_set(pictures, 8)[0]) == 5
 
 
 SPOILT: dict[str, Callable[[Path], object]] = {
@@ -179,30 +182,30 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT.keys())
 def test_a_file_that_is_not_whole_is_made_again(
-    cache: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], object]
+    cache: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], object]
 ) -> None:
-    expected = np.array(decoded(pictures, 8)[0])
+    expected = np.array(of_set(pictures, 8)[0])
     (path,) = cache.glob("*.npy")
     spoil(path)
     counts = counting(monkeypatch)
-    np.testing.assert_array_equal(decoded(pictures, 8)[0], expected)
+    np.testing.assert_array_equal(of_set(pictures, 8)[0], expected)
     assert counts == [5]
     assert list(cache.glob("*.npy")) == [path]
 
 
 def test_a_cache_without_room_or_place_is_named(
-    tmp_path: Path, pictures: list[Picture], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type(shutil.disk_usage("/"))(1000, 900, 100)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
     counts = counting(monkeypatch)
     with pytest.raises(EnvironmentFault, match=r"960 bytes of decoded pictures \(100 bytes are free\).*ECGR_CACHE"):
-        decoded(pictures, 8)
+        of_set(pictures, 8)
     assert counts == []
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ECGR_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(EnvironmentFault, match="set ECGR_CACHE"):
-        decoded(pictures, 8)
+        of_set(pictures, 8)
 
 
 def write_classes(folder: Path, **counts: int) -> Path:

@@ -12,7 +12,6 @@ import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -36,20 +35,7 @@ BLOCK = 128  # pictures decoded between two writes: memory stays small, every co
 FORMAT = 1  # raise it when decoding changes
 
 
-@dataclass(frozen=True, slots=True)
-class Picture:
-    """A picture file as it lies there: enough to notice that it changed.
-
-    ``name`` is its path below the folder of the set, with forward slashes.
-    """
-
-    path: Path
-    name: str
-    size: int
-    changed: int
-
-
-def list_pictures(folder: Path, root: Path) -> list[Picture]:
+def list_pictures(folder: Path, root: Path) -> list[Path]:
     """The pictures right in ``folder``, by name; other files are passed over.
 
     Raises:
@@ -64,11 +50,10 @@ def list_pictures(folder: Path, root: Path) -> list[Picture]:
                 within(path, root)
             if not path.is_file():
                 raise DataError(f"{path}: not a file")
-            status = path.stat()
-            pictures.append(Picture(path, path.relative_to(root).as_posix(), status.st_size, status.st_mtime_ns))
+            pictures.append(path)
     if not pictures:
         raise DataError(f"{folder}: no pictures ({', '.join(sorted(SUFFIXES))})")
-    return sorted(pictures, key=lambda picture: picture.name)
+    return sorted(pictures)
 
 
 def within(path: Path, root: Path) -> None:
@@ -96,14 +81,13 @@ def decode(path: Path, side: int) -> Images:
     return np.ascontiguousarray(np.asarray(resized, dtype=np.uint8).transpose(2, 0, 1))
 
 
-def decode_all(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
+def decode_all(pictures: Sequence[Path], side: int) -> Iterator[Images]:
     """The decoded pictures in order, some at a time, (n, 3, side, side)."""
     from concurrent.futures import ThreadPoolExecutor  # needed for pictures only
 
-    paths = [picture.path for picture in pictures]
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        for start in range(0, len(paths), BLOCK):
-            yield np.stack(list(pool.map(partial(decode, side=side), paths[start : start + BLOCK])))
+        for start in range(0, len(pictures), BLOCK):
+            yield np.stack(list(pool.map(partial(decode, side=side), pictures[start : start + BLOCK])))
 
 
 # Decoded pictures kept on disk as one array, so that a set is decoded once and never fills the memory.
@@ -113,12 +97,13 @@ def decode_all(pictures: Sequence[Picture], side: int) -> Iterator[Images]:
 # processes that need the same file decode it once.
 
 
-def decoded(pictures: Sequence[Picture], side: int) -> tuple[Images, str]:
+def decoded(pictures: Sequence[Path], root: Path, side: int) -> tuple[Images, str]:
     """The pictures decoded to ``side`` by ``side``, mapped from the cache, and the SHA-256 of their pixels."""
     from filelock import FileLock  # needed for pictures only
 
     folder, shape = cache_folder(), (len(pictures), 3, side, side)
-    listing = "".join(f"{picture.name}\0{picture.size}\0{picture.changed}\n" for picture in pictures)
+    found = zip(_names(pictures, root), (picture.stat() for picture in pictures), strict=True)
+    listing = "".join(f"{name}\0{status.st_size}\0{status.st_mtime_ns}\n" for name, status in found)
     name = sha256(f"{FORMAT} {side}\n{listing}".encode("utf-8", "surrogateescape")).hexdigest()[:32]
     needed = int(np.prod(shape))
     try:
@@ -142,7 +127,7 @@ def decoded(pictures: Sequence[Picture], side: int) -> tuple[Images, str]:
         ) from None
 
 
-def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Picture]) -> Path:
+def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Path]) -> Path:
     hashed = sha256()
     with whole_file(path) as file:
         np.lib.format.write_array_header_1_0(file, {"descr": "|u1", "fortran_order": False, "shape": shape})
@@ -153,10 +138,10 @@ def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Pict
 
 
 ImageSize = Annotated[int, Field(ge=8, le=1024)]
-Listing = Mapping[str, Sequence[Picture]]
+Listing = Mapping[str, Sequence[Path]]
 """Pictures by class, classes in the order of their labels."""
-Groups = Mapping[str, str]
-"""The group of each picture, by its name."""
+Groups = Mapping[Path, str]
+"""The group of each picture."""
 
 IMAGENET_MEAN = (0.485, 0.456, 0.406)
 IMAGENET_STD = (0.229, 0.224, 0.225)
@@ -186,15 +171,15 @@ class ImageFolder:
         """List, decode (once) and map the pictures: training pictures first, so that each half is contiguous."""
         train, test, groups, files = self._halves()
         pictures = [*_flat(train), *_flat(test)]
-        pixels, pixels_hash = decoded(pictures, self.image_size)
+        pixels, pixels_hash = decoded(pictures, self.folder(), self.image_size)
 
         def half(listing: Listing, images: Images) -> Samples:
             labels = np.repeat(np.arange(len(listing), dtype=np.int64), [len(members) for members in listing.values()])
-            names = None if groups is None else np.array([groups[picture.name] for picture in _flat(listing)])
+            names = None if groups is None else np.array([groups[picture] for picture in _flat(listing)])
             return Samples(images, labels, names)
 
-        listing = "".join(f"{picture.name}\n" for picture in pictures).encode("utf-8", "surrogateescape")
-        files = {"pixels": pixels_hash, "names": sha256(listing).hexdigest(), **files}
+        names = "".join(f"{name}\n" for name in _names(pictures, self.folder())).encode("utf-8", "surrogateescape")
+        files = {"pixels": pixels_hash, "names": sha256(names).hexdigest(), **files}
         first = len(_flat(train))
         halves = half(train, pixels[:first]), half(test, pixels[first:])
         notes = self._notes(len(pictures))
@@ -253,28 +238,28 @@ class ImageFolder:
             found[label, file] = f"{label}/{group}" if self.numbered_in_class else group
         groups = {}
         for label, picture in ((label, picture) for label, members in classes.items() for picture in members):
-            if (label, picture.path.name) not in found:
-                raise DataError(f"{path}: has no line for {label},{picture.path.name}")
-            groups[picture.name] = found[label, picture.path.name]
+            if (label, picture.name) not in found:
+                raise DataError(f"{path}: has no line for {label},{picture.name}")
+            groups[picture] = found[label, picture.name]
         return groups, file_hash
 
 
 def split(classes: Listing, share: float, groups: Groups | None = None) -> tuple[Listing, Listing]:
     """Take ``share`` of each class for testing: evenly spaced, or whole groups.
 
-    >>> pictures = [Picture(Path(name), name, 0, 0) for name in "0123456789"]
+    >>> pictures = [Path(name) for name in "0123456789"]
     >>> ["".join(picture.name for picture in half["a"]) for half in split({"a": pictures}, 0.2)]
     ['01235678', '49']
     """
-    train: dict[str, list[Picture]] = {}
-    test: dict[str, list[Picture]] = {}
+    train: dict[str, list[Path]] = {}
+    test: dict[str, list[Path]] = {}
     side: dict[str, bool] = {}
     for label, pictures in classes.items():
         if groups is None:
             marks = np.floor(np.arange(1, len(pictures) + 1) * share + 1e-9)
             chosen = (np.diff(marks, prepend=0) > 0).tolist()
         else:
-            of = [groups[picture.name] for picture in pictures]
+            of = [groups[picture] for picture in pictures]
             sizes = Counter(of)
             if len(sizes) < 2:
                 raise DataError(f"{label}: all pictures come from one group ({of[0]}); they cannot be split")
@@ -324,7 +309,12 @@ def _listed(folders: Mapping[str, Path], root: Path) -> Listing:
     return {name: list_pictures(folder, root) for name, folder in folders.items()}
 
 
-def _flat(listing: Listing) -> list[Picture]:
+def _names(pictures: Sequence[Path], root: Path) -> list[str]:
+    """Where pictures are below the folder of the set, with forward slashes."""
+    return [picture.relative_to(root).as_posix() for picture in pictures]
+
+
+def _flat(listing: Listing) -> list[Path]:
     return [picture for pictures in listing.values() for picture in pictures]
 
 
