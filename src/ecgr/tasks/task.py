@@ -11,6 +11,7 @@ from hashlib import sha256
 from inspect import isroutine
 from math import isnan
 from numbers import Integral
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,11 @@ from ecgr.identity import qualified_name
 from ecgr.tables import shown, unknown
 from ecgr.tasks.data.dataset import Dataset, input_shape
 from ecgr.tasks.data.frames import Missing, encode_halves, split_frame
-from ecgr.tasks.data.items import BEGINNING, Keys, Reader, Rows, Transform, is_map_style, read_items
+from ecgr.tasks.data.items import BEGINNING, Keys, Reader, Transform, is_map_style, read_items
 from ecgr.tasks.losses import as_loss
 from ecgr.tasks.metrics import CallableMetric, Metric, as_metric
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.samples import Items, Samples, as_array, check_samples, is_frame, is_series, named_arrays
+from ecgr.tasks.samples import Items, Samples, as_array, check_samples, is_frame, is_series, map_arrays, named_arrays
 
 __all__ = ["Samples", "Task", "TaskIdentity"]
 
@@ -114,8 +115,8 @@ class Task:
         keys = _keys(inputs, target, self.clients)
         clients = None if keys is not None and keys.client is not None else self.clients
         scored = test_transform or transform
-        train = _samples("train", train, Reader("train", train, keys, transform, scored, not cache))
-        test = _samples("test", test, Reader("test", test, keys, None, scored))
+        train = _samples(Reader("train", train, keys, transform, scored, not cache))
+        test = _samples(Reader("test", test, keys, None, scored))
         clients = _clients(clients, train, self.partition)
         if isinstance(clients, np.ndarray):
             train = replace(train, groups=clients)
@@ -125,7 +126,7 @@ class Task:
         made = {"train": train, "test": test, "loss": as_loss(self.loss), "metrics": metrics, "clients": clients}
         made["notes"] = (*self.notes, *notes)
         if self.server is not None:
-            made["server"] = _samples("server", self.server, Reader("server", self.server, keys, None, scored))
+            made["server"] = _samples(Reader("server", self.server, keys, None, scored))
         for name, value in made.items():
             object.__setattr__(self, name, value)
 
@@ -277,29 +278,27 @@ def _keys(inputs: Any, target: Any, clients: Any) -> Keys | None:
     return Keys(own, target, clients if isinstance(clients, str) else None)
 
 
-def _samples(where: str, given: Any, reader: Reader) -> Samples:
+def _samples(reader: Reader) -> Samples:
     """Samples from whatever a person may give."""
-    moment = BEGINNING if where == "train" else None
+    where, given, moment = reader.where, reader.dataset, BEGINNING if reader.where == "train" else None
+    if is_map_style(given):
+        items = read_items(reader, moment)
+        check_samples(where, items)
+        return items
     if isinstance(given, tuple | list) and len(given) in {2, 3}:
-        samples = Samples(*given)
-    elif is_map_style(given):
-        samples = read_items(reader, moment)
-    elif isinstance(given, Samples):
-        samples = given
-    else:
-        advice = ""
-        if is_frame(given):
-            advice = "; of a table, Task.from_frame makes a task"
-        elif isinstance(given, Mapping):
+        given = Samples(*given)
+    if not isinstance(given, Samples):
+        advice = "; of a table, Task.from_frame makes a task" if is_frame(given) else ""
+        if isinstance(given, Mapping):
             advice = f"; give one of its parts: {', '.join(map(str, given))}"
-        raise DataError(
-            f"{where}: expected (inputs, targets), Samples or a Dataset, got {type(given).__name__}{advice}"
-        )
-    check_samples(where, samples)
-    if not is_map_style(given) and (reader.transform or reader.scored or reader.fresh):
-        rows = replace(reader, dataset=Rows(samples), keys=None)
-        samples = replace(read_items(rows, moment), groups=samples.groups)
-    return samples
+        expected = "expected (inputs, targets), Samples or a Dataset"
+        raise DataError(f"{where}: {expected}, got {type(given).__name__}{advice}")
+    check_samples(where, given)
+    if reader.transform or reader.scored or reader.fresh:
+        arrays, targets = given.inputs, given.targets
+        pairs = [(map_arrays(itemgetter(i), arrays), targets[i]) for i in range(len(given))]
+        return replace(read_items(replace(reader, dataset=pairs, keys=None), moment), groups=given.groups)
+    return given
 
 
 def _by_name(given: Any) -> dict[str, Metric]:

@@ -147,19 +147,6 @@ def _numbers(value: Any) -> Array:
     return pixels[None] if pixels.ndim == 2 else np.ascontiguousarray(pixels.transpose(2, 0, 1))
 
 
-@dataclass(frozen=True)
-class Rows:
-    """Arrays as a data set of pairs."""
-
-    samples: Samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> tuple[Any, Any]:
-        return map_arrays(lambda array: array[index], self.samples.inputs), self.samples.targets[index]
-
-
 def is_map_style(value: Any) -> bool:
     """Whether ``value`` is a collection of items rather than arrays.
 
