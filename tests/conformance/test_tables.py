@@ -114,7 +114,7 @@ def test_digits_are_normalised_by_their_own_mean_and_deviation() -> None:
     assert float(scaled.std()) == pytest.approx(data.std[0], abs=2e-3)
 
 
-# Partitioners: what each promises is in tests/tasks/test_partitioners.py
+# Partitioners: what each promises is in tests/tasks/test_partition.py
 
 every_partitioner = pytest.mark.parametrize("name", sorted(PARTITIONERS))
 

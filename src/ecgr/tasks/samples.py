@@ -4,7 +4,7 @@ Inputs are one array, or a dict or tuple of arrays (tokens and a mask), any dtyp
 as arrays without copying; memory-mapped arrays stay on disk. Whatever cannot be trained on is refused once, here.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -101,11 +101,9 @@ class Samples:
 
 def joined(first: Samples, second: Samples) -> Samples:
     """The samples of both, one after the other, as far as their inputs are alike."""
-    both = [dict(named_arrays(half.inputs)) for half in (first, second)]
-    arrays = iter([np.concatenate([both[0][name], both[1][name]]) for name in both[0]])
+    inputs = combined(np.concatenate, [first.inputs, second.inputs])
     groups = None if first.groups is None else np.concatenate([first.groups, second.groups])
-    targets = np.concatenate([first.targets, second.targets])
-    return Samples(map_arrays(lambda _: next(arrays), first.inputs), targets, groups)
+    return Samples(inputs, np.concatenate([first.targets, second.targets]), groups)
 
 
 def as_array(value: Any) -> Array:
@@ -152,6 +150,18 @@ def map_arrays(function: Callable[[Any], Any], inputs: Any) -> Any:
     if isinstance(inputs, tuple):
         return tuple(function(array) for array in inputs)
     return function(inputs)
+
+
+def combined(function: Callable[[Any], Any], several: Sequence[Any]) -> Any:
+    """One dict, tuple or array of several alike: ``function`` of the arrays that stand at the same place in them.
+
+    >>> combined(np.stack, [{"a": 1, "b": 2}, {"a": 3, "b": 4}])
+    {'a': array([1, 3]), 'b': array([2, 4])}
+    """
+    first = several[0]
+    if isinstance(first, Mapping):
+        return {name: function([each[name] for each in several]) for name in first}
+    return tuple(map(function, zip(*several, strict=True))) if isinstance(first, tuple) else function(several)
 
 
 def named_arrays(inputs: Inputs) -> Iterator[tuple[str, Array]]:

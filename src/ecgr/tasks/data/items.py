@@ -22,7 +22,18 @@ import numpy as np
 
 from ecgr.errors import ConfigError, DataError, refused
 from ecgr.streams import stream
-from ecgr.tasks.samples import NUMBERS, Array, Inputs, Items, Moment, Samples, as_array, map_arrays, named_arrays
+from ecgr.tasks.samples import (
+    NUMBERS,
+    Array,
+    Inputs,
+    Items,
+    Moment,
+    Samples,
+    as_array,
+    combined,
+    map_arrays,
+    named_arrays,
+)
 
 Transform = Callable[..., Any]
 GREY = ("1", "L")
@@ -56,10 +67,7 @@ class Reader:
 
     def __call__(self, numbers: Array, moment: Moment) -> Inputs:
         """The inputs of some items, stacked."""
-        read = [self.item(int(number), moment)[0] for number in numbers]
-        columns = zip(*([array for _, array in named_arrays(inputs)] for inputs in read), strict=True)
-        stacked = iter([np.stack(column) for column in columns])
-        made: Inputs = map_arrays(lambda _: next(stacked), read[0])
+        made: Inputs = combined(np.stack, [self.item(int(number), moment)[0] for number in numbers])
         return made
 
     def item(self, index: int, moment: Moment) -> tuple[Inputs, dict[str, Array], Any]:

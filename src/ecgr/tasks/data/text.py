@@ -62,12 +62,6 @@ def most_frequent(texts: Iterable[Sequence[str]], most: int) -> tuple[str, ...]:
     return tuple(sorted(sorted(counts, key=lambda token: (-counts[token], token))[:most]))
 
 
-def encode(tokens: Sequence[str], numbers: Mapping[str, int]) -> Tokens:
-    """Tokens by number; one that has none gets that of `UNKNOWN`."""
-    other = numbers.get(UNKNOWN, 0)
-    return np.array([numbers.get(token, other) for token in tokens], dtype=np.int32)
-
-
 def windows(tokens: Tokens, length: int, stride: int) -> tuple[Tokens, NDArray[np.int64]]:
     """Every ``stride``-th window of ``length`` tokens, and the token after each.
 
@@ -137,7 +131,9 @@ class Text:
 
     def _samples(self, said: Mapping[str, Sequence[str]], known: Sequence[str]) -> Samples:
         numbers = {token: number for number, token in enumerate(known)}
-        cut = [windows(encode(tokens, numbers), self.length, self.stride) for tokens in said.values()]
+        other = numbers.get(UNKNOWN, 0)
+        coded = [np.array([numbers.get(token, other) for token in tokens], dtype=np.int32) for tokens in said.values()]
+        cut = [windows(tokens, self.length, self.stride) for tokens in coded]
         inputs, targets = zip(*cut, strict=True)
         speakers = np.repeat(list(said), [len(each) for each in targets])
         return Samples(np.concatenate(inputs), np.concatenate(targets), speakers)
