@@ -67,7 +67,6 @@ class Items(TorchDataset[Any]):
         ({"loss": "mes"}, "loss: unknown loss 'mes'; did you mean 'mse'?"),
         ({"model": 3}, "model: int cannot be called"),
         ({"model": "mpl"}, "model: unknown model 'mpl'; did you mean 'mlp'?"),
-        ({"metrics": None}, "metrics: NoneType cannot be called"),
         ({"metrics": {"mine": "auc"}}, "metrics: 'mine' is called auc"),
         ({"name": None}, "name: expected text, got None"),
         ({"clients": [0.0, 1.0, 0.0, np.nan, 0.0, 0.0]}, "clients: the id of sample 3 is nan"),
@@ -99,6 +98,22 @@ def test_functions_bear_the_names_that_they_are_given() -> None:
     metrics = task(metrics={"cost": lambda targets, given: 1.0, "gain": lambda targets, given: 2.0}).metrics
     assert [(name, metric.name) for name, metric in metrics.items()] == [("cost", "cost"), ("gain", "gain")]
     assert list(task(metrics={"auc": "auc"}).metrics) == ["auc"]
+
+
+def test_without_test_samples_a_share_of_each_clients_is_held_out_and_drawn_anew_by_comparisons() -> None:
+    x, ids = np.arange(80.0).reshape(40, 2), np.repeat(["a", "b"], [30, 10])
+    made = Task(list, (x, x[:, 0]), clients=ids, loss="mse")
+    assert made.redraw
+    assert [np.count_nonzero(made.test.groups == name) for name in "ab"] == [6, 2]
+    assert np.array_equal(np.sort(np.concatenate([made.train.inputs, made.test.inputs]), axis=0), x)
+    assert [*made.metrics] == ["mae", "r2"]
+    assert len(Task(list, (X, pd.Series(Y)), test=0.5).test) == 3
+    assert not task().redraw
+    for share in (0, 1, True):
+        with pytest.raises(ConfigError, match=r"expected samples, or the share"):
+            Task(list, (X, Y), test=share)
+    with pytest.raises(ConfigError, match="from_frame"):
+        Task(list, (pd.DataFrame(X), Y))
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from functools import cached_property
 from hashlib import sha256
 from inspect import isroutine
 from math import isnan
-from numbers import Integral
+from numbers import Integral, Real
 from operator import itemgetter
 from typing import Any
 
@@ -19,10 +19,10 @@ import numpy as np
 from ecgr.errors import ConfigError, DataError
 from ecgr.identity import qualified_name
 from ecgr.tables import shown, unknown
-from ecgr.tasks.data.dataset import Dataset, input_shape
+from ecgr.tasks.data.dataset import Dataset, input_shape, parted
 from ecgr.tasks.data.frames import Missing, encode_halves, split_frame
 from ecgr.tasks.data.items import BEGINNING, Keys, Reader, Transform, is_map_style, read_items
-from ecgr.tasks.losses import as_loss
+from ecgr.tasks.losses import BCE, as_loss
 from ecgr.tasks.metrics import CallableMetric, Metric, as_metric
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.samples import Items, Samples, as_array, check_samples, is_frame, is_series, map_arrays, named_arrays
@@ -54,10 +54,11 @@ class Task:
         train: `Samples`, or (inputs, targets), or a map-style ``torch.utils.data.Dataset`` of such pairs, or one of
             dicts, as of Hugging Face. Inputs may be a pandas DataFrame, targets a Series: see `ecgr.tasks.data.frames`
             for how they are encoded.
-        test: likewise; a third entry of the tuple (``Samples.groups``) names the client that a sample belongs to.
+        test: likewise, or the share of each client's samples that is held out; a third entry of the tuple
+            (``Samples.groups``) names the client that a sample belongs to.
         loss: an entry of ``ecgr.LOSSES`` or its name, or any function ``(outputs, targets) -> scalar``.
         metrics: entries of ``ecgr.METRICS`` or their names, or any scikit-learn function, or functions by a name of
-            one's own (``{"cost": cost}``); the first one decides.
+            one's own (``{"cost": cost}``); the first one decides. By default accuracy, of numbers MAE and R².
         clients: the client of each training sample; or how many clients to partition the samples over; or, of items
             that are dicts, the key of an item's client.
         partition: how to partition them, where ``clients`` are no ids: an entry of ``ecgr.PARTITIONERS``.
@@ -81,9 +82,9 @@ class Task:
 
     model: Any
     train: Any
-    test: Any
+    test: Any = 0.2
     loss: Any = "cross_entropy"
-    metrics: Any = ("accuracy",)
+    metrics: Any = None
     clients: Any = None
     partition: Any = None
     name: str = "task"
@@ -110,21 +111,31 @@ class Task:
             raise ConfigError(f"trainable: expected 'head', a pattern or a function, got {shown(self.trainable)}")
         if not isinstance(self.name, str):
             raise ConfigError(f"name: expected text, got {self.name!r}")
-        train, test, notes = encode_halves(self.train, self.test)
         inputs, target, transform, test_transform, cache = reading
+        share = self.test if isinstance(self.test, Real) else None
+        if share is not None:
+            _check_share(share, self.train, transform)
+        train, test, notes = encode_halves(self.train, self.train if share is not None else self.test)
         keys = _keys(inputs, target, self.clients)
         clients = None if keys is not None and keys.client is not None else self.clients
         scored = test_transform or transform
         train = _samples(Reader("train", train, keys, transform, scored, not cache))
-        test = _samples(Reader("test", test, keys, None, scored))
         clients = _clients(clients, train, self.partition)
         if isinstance(clients, np.ndarray):
             train = replace(train, groups=clients)
+        if share is not None:
+            train, test = parted(train, float(share), seed=0)
+            clients = train.groups if isinstance(clients, np.ndarray) else clients
+            notes = (*notes, f"no test samples were given: {len(test)} of {len(train) + len(test)} are held out")
+        else:
+            test = _samples(Reader("test", test, keys, None, scored))
         if self.test_clients is not None:
             test = replace(test, groups=_test_clients(self.test_clients, test, clients))
-        metrics = _by_name(self.metrics)
-        made = {"train": train, "test": test, "loss": as_loss(self.loss), "metrics": metrics, "clients": clients}
-        made["notes"] = (*self.notes, *notes)
+        loss = as_loss(self.loss)
+        of_numbers = train.targets.dtype.kind == "f" and not isinstance(loss, BCE)
+        metrics = _by_name((("mae", "r2") if of_numbers else "accuracy") if self.metrics is None else self.metrics)
+        made = {"train": train, "test": test, "loss": loss, "metrics": metrics, "clients": clients}
+        made |= {"notes": (*self.notes, *notes), "redraw": self.redraw or share is not None}
         if self.server is not None:
             made["server"] = _samples(Reader("server", self.server, keys, None, scored))
         for name, value in made.items():
@@ -222,6 +233,15 @@ def _shape(train: Samples) -> dict[str, int]:
     if targets.ndim == 1 and targets.dtype.kind in "iu":
         return {**shape, "classes": int(targets.max()) + 1}
     return {**shape, "outputs": int(np.prod(targets.shape[1:]))}
+
+
+def _check_share(share: Any, train: Any, transform: Transform | None) -> None:
+    if isinstance(share, bool) or not 0 < share < 1:
+        raise ConfigError(f"test: expected samples, or the share that is held out, such as 0.2; got {share!r}")
+    if transform is not None:
+        raise ConfigError("test: samples that go through a transform are not parted; give the test samples")
+    if isinstance(train, tuple | list) and len(train) in {2, 3} and is_frame(train[0]):
+        raise ConfigError("test: of a DataFrame, Task.from_frame(df, target=…) holds out a share; or give test samples")
 
 
 def _clients(given: Any, train: Samples, partition: Any) -> Any:
