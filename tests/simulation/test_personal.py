@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ecgr.algorithms import ALGORITHMS, Upload
-from ecgr.algorithms.personal import Local
+from ecgr.algorithms.parts import Local
 from ecgr.analysis.records import quantity_of
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import method_settings

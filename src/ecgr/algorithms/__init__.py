@@ -8,39 +8,35 @@ An entry is a frozen dataclass, its own configuration, and knows nothing of regu
 import warnings
 from typing import Any
 
-from ecgr.algorithms.base import (
-    Algorithm,
-    Combined,
-    Correction,
-    Defaults,
-    Plan,
-    Population,
-    RuleDefaults,
-    ServerRule,
-    Shorthand,
-    Trace,
-    Upload,
-)
-from ecgr.algorithms.fedavg import FedAvg
-from ecgr.algorithms.fedcm import FedCM
-from ecgr.algorithms.feddyn import FedDyn
-from ecgr.algorithms.fednova import FedNova
-from ecgr.algorithms.fedprox import FedProx
-from ecgr.algorithms.heads import HeadOnly
-from ecgr.algorithms.named import (
-    Composed,
-    DriftCorrection,
-    Entry,
-    FedACG,
-    FedAdam,
-    FedAvgM,
-    FedExP,
-    FedYogi,
-    compose,
-    is_whole,
-)
-from ecgr.algorithms.scaffold import Scaffold
-from ecgr.algorithms.server_rules import SERVER_RULES
+from ecgr.algorithms.base import Algorithm as Algorithm
+from ecgr.algorithms.base import Combined as Combined
+from ecgr.algorithms.base import Correction as Correction
+from ecgr.algorithms.base import Defaults as Defaults
+from ecgr.algorithms.base import Plan as Plan
+from ecgr.algorithms.base import Population as Population
+from ecgr.algorithms.base import RuleDefaults as RuleDefaults
+from ecgr.algorithms.base import ServerRule as ServerRule
+from ecgr.algorithms.base import Shorthand as Shorthand
+from ecgr.algorithms.base import Trace as Trace
+from ecgr.algorithms.base import Upload as Upload
+from ecgr.algorithms.corrections import FedAvg as FedAvg
+from ecgr.algorithms.corrections import FedCM as FedCM
+from ecgr.algorithms.corrections import FedNova as FedNova
+from ecgr.algorithms.corrections import FedProx as FedProx
+from ecgr.algorithms.feddyn import FedDyn as FedDyn
+from ecgr.algorithms.heads import HeadOnly as HeadOnly
+from ecgr.algorithms.named import Composed as Composed
+from ecgr.algorithms.named import DriftCorrection as DriftCorrection
+from ecgr.algorithms.named import Entry as Entry
+from ecgr.algorithms.named import FedACG as FedACG
+from ecgr.algorithms.named import FedAdam as FedAdam
+from ecgr.algorithms.named import FedAvgM as FedAvgM
+from ecgr.algorithms.named import FedExP as FedExP
+from ecgr.algorithms.named import FedYogi as FedYogi
+from ecgr.algorithms.named import compose as compose
+from ecgr.algorithms.named import is_whole as is_whole
+from ecgr.algorithms.scaffold import Scaffold as Scaffold
+from ecgr.algorithms.server_rules import SERVER_RULES as SERVER_RULES
 from ecgr.tables import Table
 
 ALGORITHMS: Table[Entry] = Table(
@@ -62,39 +58,6 @@ ALGORITHMS: Table[Entry] = Table(
         "head_only": HeadOnly,
     },
 )
-
-__all__ = [
-    "ALGORITHMS",
-    "SERVER_RULES",
-    "Algorithm",
-    "Combined",
-    "Composed",
-    "Correction",
-    "Defaults",
-    "DriftCorrection",
-    "Entry",
-    "FedACG",
-    "FedAdam",
-    "FedAvg",
-    "FedAvgM",
-    "FedCM",
-    "FedDyn",
-    "FedExP",
-    "FedNova",
-    "FedProx",
-    "FedYogi",
-    "HeadOnly",
-    "Plan",
-    "Population",
-    "RuleDefaults",
-    "Scaffold",
-    "ServerRule",
-    "Shorthand",
-    "Trace",
-    "Upload",
-    "compose",
-    "is_whole",
-]
 
 
 def __getattr__(name: str) -> Any:

@@ -119,55 +119,59 @@ class Combined:
 
 
 class Local(Protocol):
-    """What an algorithm does on the clients, and what it keeps.
+    """What an algorithm does on the clients, and what it keeps; unless it says otherwise, nothing.
 
     ``params``, ``anchor`` and every update are flat vectors; ``update = start - end`` and the server subtracts.
     """
 
+    __slots__ = ()
+
     @property
     def in_gradient_units(self) -> bool:
         """Whether it takes a displacement over lr times the effective steps for a gradient, which SGD's alone is."""
-        ...
+        return False
 
     def init_server(self, params: Tensor) -> State:
         """The server's state before the first round."""
-        ...
+        return {}
 
     def init_client(self, params: Tensor) -> State:
         """A client's state before it first takes part."""
-        ...
+        return {}
 
     def broadcast(self, server: State) -> State:
         """The part of the server's state that clients get with the model."""
-        ...
+        return {}
 
     def begin(self, plan: Plan, server: State, client: State) -> State:
         """The client's state as the methods below see it in a round of which ``plan`` is known."""
-        ...
+        return client
 
     def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
         """Added to the gradient before the optimiser's step; None costs nothing."""
-        ...
+        return None
 
     def direction(self, gradient: Tensor, server: State, client: State) -> Tensor | None:
         """Takes the place of the gradient; None leaves it, and costs nothing."""
-        ...
+        return None
 
     def step_term(self, server: State, client: State) -> Tensor | None:
         """The learning rate times this is subtracted after the optimiser's step; None costs nothing."""
-        ...
+        return None
 
     def finish(self, trace: Trace, server: State, client: State) -> tuple[State, State]:
         """After local training: the client's new state, which stays, and the payload, which goes up."""
-        ...
+        return client, {"update": trace.update}
 
 
 class Algorithm(Local, Protocol):
     """Everything that makes a round: local correction, upload, the server's step."""
 
+    __slots__ = ()
+
     def served(self, params: Tensor, server: State) -> Tensor:
         """The model that is evaluated and handed out; clients start from ``params``."""
-        ...
+        return params
 
     def aggregate(
         self, params: Tensor, server: State, results: Sequence[Upload], population: Population, lr: float
@@ -179,27 +183,31 @@ class Algorithm(Local, Protocol):
 class Correction(Local, Protocol):
     """A local correction, whose uploads come to one update that any server rule can step by."""
 
+    __slots__ = ()
+
     def combine(
         self, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Combined, State]:
         """The round's update and the next server state, from the clients that took part, in client order."""
-        ...
+        return combined(results), server
 
 
 class ServerRule(Protocol):
     """How the server steps by the round's update. Buffers are not its business: they are averaged, never stepped."""
 
+    __slots__ = ()
+
     def init(self, params: Tensor) -> State:
         """Its state before the first round."""
-        ...
+        return {}
 
     def step(self, params: Tensor, combined: Combined, state: State, lr: float) -> tuple[Tensor, State]:
         """The parameters from which the next round starts, and the next state."""
         ...
 
     def served(self, params: Tensor, state: State) -> Tensor:
-        """The model that is evaluated and handed out."""
-        ...
+        """The model that is evaluated and handed out; what clients start from, unless it says otherwise."""
+        return params
 
 
 @runtime_checkable
@@ -223,56 +231,14 @@ def combined(results: Sequence[Upload], scale: float = 1.0) -> Combined:
     return Combined(scale * mean_update(results), [r.payload["update"] for r in results], shares, scale)
 
 
-class Defaults:
+class Defaults(Correction):
     """What an algorithm does unless it says otherwise: correct nothing, remember nothing, average the updates."""
 
     __slots__ = ()
 
-    @property
-    def in_gradient_units(self) -> bool:
-        return False
-
-    def init_server(self, params: Tensor) -> State:
-        return {}
-
-    def init_client(self, params: Tensor) -> State:
-        return {}
-
-    def broadcast(self, server: State) -> State:
-        """Nothing but the model goes down."""
-        return {}
-
-    def begin(self, plan: Plan, server: State, client: State) -> State:
-        return client
-
-    def gradient_term(self, params: Tensor, anchor: Tensor, server: State, client: State) -> Tensor | None:
-        return None
-
-    def direction(self, gradient: Tensor, server: State, client: State) -> Tensor | None:
-        return None
-
-    def step_term(self, server: State, client: State) -> Tensor | None:
-        return None
-
-    def finish(self, trace: Trace, server: State, client: State) -> tuple[State, State]:
-        return client, {"update": trace.update}
-
     def served(self, params: Tensor, server: State) -> Tensor:
         return params
 
-    def combine(
-        self, server: State, results: Sequence[Upload], population: Population, lr: float
-    ) -> tuple[Combined, State]:
-        return combined(results), server
 
-
-class RuleDefaults:
-    """What a server rule does unless it says otherwise: remember nothing, hand out what clients start from."""
-
-    __slots__ = ()
-
-    def init(self, params: Tensor) -> State:
-        return {}
-
-    def served(self, params: Tensor, state: State) -> Tensor:
-        return params
+RuleDefaults = ServerRule
+"""A name for what a server rule of one's own inherits."""

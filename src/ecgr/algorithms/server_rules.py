@@ -15,13 +15,13 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import ClassVar
 
-from ecgr.algorithms.base import Combined, RuleDefaults, ServerRule
+from ecgr.algorithms.base import Combined, ServerRule
 from ecgr.component import Momentum, Positive, State, Tensor, component, torch
 from ecgr.tables import Table
 
 
 @component
-class Average(RuleDefaults):
+class Average(ServerRule):
     """Step by lr times the mean update.
 
     >>> Average(lr=1.5)
@@ -35,7 +35,7 @@ class Average(RuleDefaults):
 
 
 @component
-class HeavyBall(RuleDefaults):
+class HeavyBall(ServerRule):
     """Momentum on the server; momentum 0 is averaging.
 
     In the long run steps are ``1 / (1 - momentum)`` times as long. ``normalised`` weighs the new update by
@@ -61,7 +61,7 @@ class HeavyBall(RuleDefaults):
 
 
 @component
-class Adaptive(RuleDefaults):
+class Adaptive(ServerRule):
     """A mean of the updates over the root of their second moment; a subclass says how that one moves."""
 
     tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"lr": (0.001, 0.1)}
@@ -178,7 +178,7 @@ class Extrapolation:
 
 
 @component
-class NormUnion(RuleDefaults):
+class NormUnion(ServerRule):
     """Step in the direction of the mean update, as far as the clients' updates are long on average.
 
     Where clients disagree, their mean is shorter than any of them; this gives the step their length back.

@@ -136,14 +136,14 @@ DEFAULTS = Defaults()
 
 def complete(algorithm: Any) -> Entry:
     """An algorithm with all that the training loop calls."""
-    wanted = [name for name in vars(Defaults) if not name.startswith("_")]
+    wanted = [name for name in dir(Defaults) if not name.startswith("_")]
     whole = hasattr(algorithm, "parts") or all(hasattr(algorithm, name) for name in wanted)
     return cast("Entry", algorithm if whole else Completed(algorithm))
 
 
 def is_algorithm(given: Any) -> bool:
     """Whether an object defines at least one method of an algorithm."""
-    return any(hasattr(given, name) for name in (*vars(Defaults), "aggregate", "parts") if not name.startswith("_"))
+    return any(hasattr(given, name) for name in (*dir(Defaults), "aggregate", "parts") if not name.startswith("_"))
 
 
 def task_or_name(text: str) -> "str | Task | Experiment":
