@@ -40,9 +40,8 @@ from ecgr.core.regulators import ECGR
 from ecgr.report.table import to_json
 from ecgr.simulation.client import epoch_batches
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.evaluate import evaluate
+from ecgr.simulation.evaluate import averaged, evaluate, mean_of
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.served import averaged, mean_of
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.streams import stream
 from ecgr.tasks.partition import Partition

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 import ecgr
 from ecgr.errors import ConfigError
 from ecgr.runs.runner import run
-from ecgr.simulation import features
+from ecgr.simulation import frozen as features
 from ecgr.simulation.by_hand import chain
 from ecgr.simulation.engines import open_engine
 from ecgr.simulation.prepare import prepare, prepare_site

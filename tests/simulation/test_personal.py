@@ -20,7 +20,7 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.own import combined
+from ecgr.simulation.evaluate import combined
 from ecgr.simulation.prepare import prepare, prepare_site
 from ecgr.simulation.rounds import Outcome, own_jobs, simulate, start
 from ecgr.simulation.workspace import LOCAL, Problem, Workspace

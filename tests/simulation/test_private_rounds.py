@@ -16,8 +16,8 @@ from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.private import CLIP
 from ecgr.simulation.rounds import Snapshot, StatesInMemory, participants, round_jobs, simulate, start
+from ecgr.simulation.server import CLIP
 from support.commands import rows_without_times
 from support.private import linear
 from support.problems import offer, same_bits, small_net

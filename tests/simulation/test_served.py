@@ -13,8 +13,8 @@ from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import parse_method
 from ecgr.runs.runner import run
 from ecgr.simulation.engines import SerialEngine
+from ecgr.simulation.evaluate import SHARE, averaged, mean_of
 from ecgr.simulation.rounds import served, simulate, start
-from ecgr.simulation.served import SHARE, averaged, mean_of
 from support.problems import blobs, offer, problem, same_bits, small_net
 
 ROUNDS = 18

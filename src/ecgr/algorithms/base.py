@@ -5,7 +5,7 @@ An entry of ``ALGORITHMS`` is one of three. A `Correction` changes what clients 
 composition. The training loop knows algorithms alone: `compose` makes one of whatever a config says.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
@@ -217,6 +217,22 @@ class Shorthand(Protocol):
     def parts(self) -> tuple[Correction, ServerRule]:
         """What it stands for."""
         ...
+
+
+def corrector(
+    algorithm: Local, anchor: Tensor, server: State, client: State
+) -> Callable[[Tensor, Tensor], None] | None:
+    """What an algorithm makes of a flat gradient, in place, at some flat parameters; None where it leaves gradients."""
+    replaces = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
+    adds = algorithm.gradient_term(anchor, anchor, server, client) is not None
+
+    def correct(gradient: Tensor, params: Tensor) -> None:
+        if replaces and (found := algorithm.direction(gradient, server, client)) is not None:
+            gradient.copy_(found)
+        if adds and (found := algorithm.gradient_term(params, anchor, server, client)) is not None:
+            gradient.add_(found)
+
+    return correct if replaces or adds else None
 
 
 def mean_update(results: Sequence[Upload]) -> Tensor:

@@ -152,7 +152,7 @@ def _folders(sites: Path, clients: int | None) -> list[Path]:
 def _sites_of(folders: list[Path], chosen: Experiment) -> "list[Listed]":
     """The sites with what each holds; what cannot be trained is said here, not in a server's or a site's log."""
     from ecgr.flower.apps.enrolment import NAME, Listed
-    from ecgr.simulation.check import check_site
+    from ecgr.simulation.prepare import check_site
 
     listed = []
     for client, folder in enumerate(folders):
@@ -229,7 +229,7 @@ def check_command(
             raise ConfigError(f"--client: {client}, but {folder} is the folder of {site['name']} ({site['client']})")
         experiment, client, name = str(folder / "experiment.toml"), site["client"], site["name"]
     chosen = load(experiment, _changes(clients, settings))
-    from ecgr.simulation.check import check_site
+    from ecgr.simulation.prepare import check_site
 
     found = check_site(chosen, client or 0)
     if as_json:

@@ -48,8 +48,8 @@ from ecgr.flower.apps.wire import (
 )
 from ecgr.simulation.client import batch_sizes, nonfinite
 from ecgr.simulation.heads import expected_part, kind_of
-from ecgr.simulation.private import dp_of
 from ecgr.simulation.rounds import Line, Replies
+from ecgr.simulation.server import dp_of
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
 from ecgr.tasks.metrics import METRICS as METRIC_TABLE

@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.modules import module as torch_module
 
-from ecgr.algorithms import Algorithm
+from ecgr.algorithms.base import corrector
 from ecgr.component import State
 from ecgr.config.optimizers import SGD, AdamW
 from ecgr.core.recorder import Recorder, Steps
@@ -187,7 +187,7 @@ def train_by_hand(
     params, slope = start.clone().numpy(), torch.empty_like(start).numpy()
     own, slopes = _by_layer(layers, params), _by_layer(layers, slope)
     differentiated = _differentiated(workspace, job.client)
-    correct = _correction(experiment.algorithm, torch.from_numpy(params), torch.from_numpy(slope), start, server, state)
+    correct = corrector(experiment.algorithm, start, server, state)
     term = experiment.algorithm.step_term(server, state)
     after = None if term is None else (job.lr * term).numpy()
     move = OPTIMIZERS[type(experiment.optimizer)](experiment.optimizer, job.lr)
@@ -203,7 +203,7 @@ def train_by_hand(
             total += _differentiate(own, slopes, inputs, truth, differentiated)
             seen += len(inputs)
             if correct is not None:
-                correct()
+                correct(torch.from_numpy(slope), torch.from_numpy(params))
             move(params, slope)
             if after is not None:
                 params -= after
@@ -290,22 +290,6 @@ def _batches(workspace: Workspace, layers: Chain, order: Tensor, sizes: list[int
         for size in own:
             yield inputs[place : place + size], truth[place : place + size]
             place += size
-
-
-def _correction(
-    algorithm: Algorithm, params: Tensor, slope: Tensor, anchor: Tensor, server: State, client: State
-) -> Callable[[], None] | None:
-    """What an algorithm makes of a gradient, in place; None where it leaves it."""
-    replaces = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
-    adds = algorithm.gradient_term(anchor, anchor, server, client) is not None
-
-    def correct() -> None:
-        if replaces and (found := algorithm.direction(slope, server, client)) is not None:
-            slope.copy_(found)
-        if adds and (found := algorithm.gradient_term(params, anchor, server, client)) is not None:
-            slope.add_(found)
-
-    return correct if replaces or adds else None
 
 
 # Which models qualify

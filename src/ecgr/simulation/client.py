@@ -21,14 +21,15 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ecgr.algorithms import Plan, Trace, Upload
+from ecgr.algorithms.base import corrector
 from ecgr.component import State
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES, check_room
 from ecgr.errors import ConfigError, EcgrError, NotFiniteWarning, one_line
 from ecgr.simulation.by_hand import Epoch, Trained, qualifies, train_by_hand
-from ecgr.simulation.private import clip_upload
-from ecgr.simulation.workspace import Held, Problem, Workspace, seeded, without_local
+from ecgr.simulation.server import clip_upload
+from ecgr.simulation.workspace import Problem, Workspace, seeded, without_local
 from ecgr.streams import stream, torch_seed
 
 
@@ -61,6 +62,7 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
     trained = train(job, workspace, server, state)
     trace, kept, metrics = regulate(plan, trained, workspace)
     after, payload = experiment.algorithm.finish(clip_upload(experiment, job.server, trace), server, state)
+    opened = experiment.run.store == "auto" and not isinstance(trained.update, Tensor)
     upload = Upload(
         client=job.client,
         examples=len(workspace.problem.partition.clients[job.client]),
@@ -71,9 +73,7 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
         seconds=time.perf_counter() - began,
         kept=kept,
         metrics=metrics,
-        store=trained.update.store
-        if not isinstance(trained.update, Tensor) and experiment.run.store == "auto"
-        else None,
+        store=trained.update.store if opened else None,
     )
     return upload, {**_to(after, "cpu"), **workspace.local_state()}
 
@@ -95,7 +95,7 @@ def train_by_autograd(job: ClientJob, workspace: Workspace, server: State, state
     workspace.load(job.params, job.buffers, job.state)
     workspace.problem.set_training(model)
     start = job.params.to(workspace.device)
-    gradients = gradients_by_autograd(workspace, client_loss(job, workspace))
+    loss_of = client_loss(job, workspace)
     optimizer = experiment.optimizer.build(model.parameters(), lr=job.lr)
     hook_corrections(optimizer, workspace, start, job.lr, server, state)
     recorder: Recorder | None = None
@@ -115,10 +115,11 @@ def train_by_autograd(job: ClientJob, workspace: Workspace, server: State, state
         for step, batch in enumerate(epoch_batches(workspace.problem, job.client, job.round_index)):
             workspace.moment = experiment.run.seed, job.round_index, job.client, step
             optimizer.zero_grad()
-            loss = gradients(batch)
+            loss = loss_of(batch)
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             seen += len(batch)
-            total += loss * len(batch)
+            total += loss.detach() * len(batch)
     return Trained(recorder or start - workspace.spec.read(model), float(total) / seen)
 
 
@@ -126,38 +127,22 @@ def fine_tune(job: ClientJob, workspace: Workspace, steps: int) -> None:
     """Take plain steps on a client's training samples, from the model that is loaded."""
     problem, where = workspace.problem, (job.round_index, job.client)
     problem.set_training(workspace.model)
-    gradients = gradients_by_autograd(workspace, client_loss(job, workspace))
+    loss_of = client_loss(job, workspace)
     optimizer = problem.experiment.optimizer.build(workspace.model.parameters(), lr=job.lr)
     count = -(-steps // len(batch_sizes_of(problem, job.client)))
     with seeded(torch_seed(problem.experiment.run.seed, "fine-tuning", *where)):
         for batch in islice(epoch_batches(problem, job.client, job.round_index, "fine-tuning", count), steps):
             optimizer.zero_grad()
-            gradients(batch)
+            loss_of(batch).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
-
-
-def gradients_by_autograd(
-    workspace: Workspace, loss_of: Callable[[Held, Tensor], Tensor]
-) -> Callable[[Tensor], Tensor]:
-    """What sets the gradients of any model for some rows of its samples and gives their loss."""
-
-    def gradients(rows: Tensor) -> Tensor:
-        loss = loss_of(workspace.train, rows)
-        loss.backward()  # type: ignore[no-untyped-call]
-        return loss.detach()
-
-    return gradients
 
 
 def regulate(plan: Plan, trained: Trained, workspace: Workspace) -> tuple[Trace, tuple[int, ...], dict[str, float]]:
     """The client's update, ``start - end``, as the regulator makes it; the steps it kept; numbers for the record."""
     steps = trained.update
     if isinstance(steps, Tensor):
-        return (
-            Trace(steps, steps, plan.steps, plan.lr, plan.momentum),
-            (),
-            {"update_norm": float(torch.linalg.vector_norm(steps))},
-        )
+        trace = Trace(steps, steps, plan.steps, plan.lr, plan.momentum)
+        return trace, (), {"update_norm": float(torch.linalg.vector_norm(steps))}
     began = time.perf_counter()
     made = steps.regulated(workspace.experiment.regulator)
     seconds = steps.seconds + time.perf_counter() - began
@@ -171,7 +156,7 @@ def regulate(plan: Plan, trained: Trained, workspace: Workspace) -> tuple[Trace,
     return trace, made.regulation.kept, metrics
 
 
-def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Held, Tensor], Tensor]:
+def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Tensor], Tensor]:
     """What a client minimises on some rows of its samples.
 
     That is the problem's loss, or what it makes of the client's classes; it may also ask for the outputs of the model
@@ -181,9 +166,9 @@ def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Held, Tensor]
     own: Callable[[Tensor], Any] | None = getattr(problem.loss, "for_client", None)
     loss: Any = problem.loss if own is None else own(torch.from_numpy(problem.class_counts[job.client]))
     if not getattr(problem.loss, "needs_teacher", False):
-        return lambda samples, rows: loss(*workspace.batch(samples, rows, training=True))
+        return lambda rows: loss(*workspace.batch(workspace.train, rows, training=True))
     teacher = workspace.teacher(job.params, job.buffers)
-    return lambda samples, rows: loss(*workspace.batch(samples, rows, training=True), teacher(samples, rows))
+    return lambda rows: loss(*workspace.batch(workspace.train, rows, training=True), teacher(rows))
 
 
 def check_store(problem: Problem, workers: int) -> None:
@@ -193,7 +178,7 @@ def check_store(problem: Problem, workers: int) -> None:
         return
     clients = problem.partition.clients
     longest = max(range(len(clients)), key=lambda client: len(clients[client]))
-    stores = min(workers, sum(len(own) > 0 for own in clients))
+    stores = min(workers, len(problem.able))
     check_room(experiment.run.store, problem.spec.size, local_steps(problem, longest), stores, problem.device)
 
 
@@ -222,29 +207,18 @@ def hook_corrections(
     What an algorithm does not correct costs nothing.
     """
     algorithm, spec = workspace.experiment.algorithm, workspace.spec
-    replaces = algorithm.direction(torch.zeros_like(anchor), server, client) is not None
-    adds = algorithm.gradient_term(anchor, anchor, server, client) is not None
-    term = algorithm.step_term(server, client)
     tensors = spec.tensors(workspace.model)
+    correct, term = corrector(algorithm, anchor, server, client), algorithm.step_term(server, client)
+    if correct is not None:
 
-    def gradients(flat: Tensor | None) -> Iterator[tuple[Tensor, Tensor]]:
-        """The gradients that there are, each with its part of a flat vector."""
-        assert flat is not None, "an algorithm corrects every step of a round, or none"
-        for tensor, piece in zip(tensors, spec.views(flat), strict=True):
-            if tensor.grad is not None:
-                yield tensor.grad, piece
-
-    def correct_gradient(*_: Any) -> None:
-        if replaces:
+        def correct_gradients(*_: Any) -> None:
             flat = spec.flatten([torch.zeros_like(t) if t.grad is None else t.grad for t in tensors])
-            for gradient, piece in gradients(algorithm.direction(flat, server, client)):
-                gradient.copy_(piece)
-        if adds:
-            for gradient, piece in gradients(algorithm.gradient_term(spec.flatten(tensors), anchor, server, client)):
-                gradient.add_(piece)
+            correct(flat, spec.flatten(tensors))
+            for tensor, piece in zip(tensors, spec.views(flat), strict=True):
+                if tensor.grad is not None:
+                    tensor.grad.copy_(piece)
 
-    if replaces or adds:
-        optimizer.register_step_pre_hook(correct_gradient)
+        optimizer.register_step_pre_hook(correct_gradients)
     if term is not None:
         pieces = list(spec.views(lr * term))
 

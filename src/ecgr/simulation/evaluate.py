@@ -1,10 +1,16 @@
-"""Evaluation of the global model on the test samples, in shards of fixed size.
+"""What a model scores: the served model on the test samples, or each client's own model on its own ones.
 
-Shards can be scored anywhere; what they contribute is put together in order, so the numbers do not depend on how many
-processes there are.
+The test samples are scored in shards of fixed size, anywhere; what shards contribute is put together in order, so the
+numbers do not depend on how many processes there are.
+
+Where clients are scored on their own, a client's model is the served one with what never left that client (``local``),
+after its own steps (``finetune``). Every metric is the mean over clients, each of which counts the same, however few
+samples it has; the record also has the mean by samples, the worst client and the worst tenth. Who has no test samples,
+or none on which a metric has a value (AUC where all are of one class), is not scored, and is counted as such. A
+simulation and the sites of a federation compute these numbers with the same code.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,14 +19,16 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ecgr.errors import EnvironmentFault
-from ecgr.simulation.engines import Engine
-from ecgr.simulation.engines.pool import Lost
+from ecgr.component import State
+from ecgr.simulation.client import ClientJob, fine_tune, user_code
+from ecgr.simulation.engines import Engine, results
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.losses import evaluation_of, total
 from ecgr.tasks.metrics import Accuracy
 
 SHARD = 1000
+LOSS = "loss"
+TENTH = 0.1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -99,12 +107,7 @@ def scored(workspace: Workspace, rows: Tensor | slice) -> tuple[float, NDArray[A
 
 def evaluate(problem: Problem, engine: Engine, params: Tensor, buffers: Mapping[str, Tensor]) -> Evaluation:
     """Score a model on the problem's test samples."""
-    scores = []
-    for score in engine.map(list(shards(problem, params, buffers))):
-        if isinstance(score, Lost):
-            raise EnvironmentFault(f"the evaluation was lost: {score.reason}")
-        scores.append(score)
-    return summarise(problem, scores)
+    return summarise(problem, list(results(engine, list(shards(problem, params, buffers)), "the evaluation")))
 
 
 def shards(problem: Problem, params: Tensor, buffers: Mapping[str, Tensor]) -> Iterator[EvaluationJob]:
@@ -138,3 +141,137 @@ def _by_client(problem: Problem, scores: Sequence[Score]) -> NDArray[np.float64]
         weights = shares.sum(axis=1)
         np.divide(shares @ (correct / samples.clip(min=1)), weights, out=values, where=weights > 0)
     return values
+
+
+# Each client by itself
+
+Scores = Mapping[str, float]
+"""Of one client: the loss, and each metric that has a value."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class OwnJob:
+    """Score one client on its own test samples; ``run`` gives its `Scores`."""
+
+    client: int
+    round_index: int
+    lr: float
+    cost: int
+    params: Tensor
+    buffers: Mapping[str, Tensor]
+    state: State
+
+    def run(self, workspace: Workspace) -> Scores:
+        with user_code(f"round {self.round_index + 1}, scoring client {self.client}"):
+            workspace.load(self.params, self.buffers, self.state)
+            last = workspace.experiment.parts.get("finetune")
+            if last is not None and len(workspace.problem.partition.clients[self.client]):
+                lr, begun = last.lr or self.lr, (self.params, self.buffers)
+                fine_tune(ClientJob(self.client, self.round_index, lr, 0, *begun, {}, {}), workspace, last.steps)
+            return _scores(workspace, self.client)
+
+
+@torch.no_grad()
+def _scores(workspace: Workspace, client: int) -> Scores:
+    problem, rows = workspace.problem, workspace.problem.own_rows[client]
+    workspace.model.eval()
+    losses, outputs, targets = zip(*(scored(workspace, part) for part in torch.split(rows, SHARD)), strict=True)
+    shards = list(zip(outputs, targets, strict=True))
+    values = {each.name: float(each.value([each.part(*shard) for shard in shards])) for each in problem.metrics}
+    return {LOSS: sum(losses) / len(rows), **values}
+
+
+def evaluate_own(problem: Problem, engine: Engine, jobs: list[OwnJob]) -> Evaluation:
+    """Score every client that has test samples of its own."""
+    clients = [job.client for job in jobs]
+    found = dict(zip(clients, results(engine, jobs, "the evaluation"), strict=True))
+    return combined(problem, found, {job.client: job.cost for job in jobs})
+
+
+def combined(problem: Problem, found: Mapping[int, Scores], tests: Mapping[int, int]) -> Evaluation:
+    """The means over clients, and what the record says of them; ``tests`` are their numbers of test samples."""
+
+    def values(name: str) -> dict[int, float]:
+        return {c: found[c][name] for c in sorted(found) if np.isfinite(found[c].get(name, np.nan))}
+
+    first, settings = problem.metrics[0], problem.experiment.partition
+    own = values(first.name)
+    by_client = np.full(len(problem.partition), np.nan)
+    if not settings.pooled and settings.alone is None:  # whose one client is none of those that are scored
+        by_client[list(own)] = list(own.values())
+    return Evaluation(
+        metrics={each.name: _mean(values(each.name).values()) for each in problem.metrics},
+        loss=_mean(found[client][LOSS] for client in sorted(found)),
+        by_client=by_client,
+        own=_told(own, tests, first.larger_is_better, len(problem.able)),
+    )
+
+
+def _mean(values: Iterable[float]) -> float:
+    given = list(values)
+    return float(np.mean(given)) if given else float("nan")
+
+
+def _told(own: Mapping[int, float], tests: Mapping[int, int], larger_is_better: bool, clients: int) -> dict[str, Any]:
+    """What a round's line says of the clients' first metric."""
+    if not own:
+        return {"scored": 0, "unscored": clients, "clients": {}}
+    values, weights = list(own.values()), [tests[client] for client in own]
+    return {
+        "scored": len(own),
+        "unscored": max(0, clients - len(own)),
+        "by_samples": float(np.average(values, weights=weights)),
+        "worst": min(values) if larger_is_better else max(values),
+        "worst_tenth": float(np.quantile(values, TENTH if larger_is_better else 1 - TENTH)),
+        "clients": {str(client): value for client, value in own.items()},
+    }
+
+
+# The model that is scored and handed out: the last one, or the average of the recent ones (`run.served`).
+#
+# Under a constant learning rate the last model jitters around where it is going; the mean of the recent ones does not,
+# so that every round's score is what one would have had by stopping there. The window is about the last fifth of the
+# rounds so far, from two running means in O(1) memory: the older one is served; when the newer one has seen a seventh
+# of all rounds, it takes the older one's place and a new one begins. So the window is a seventh to a quarter of the
+# rounds, and up to round 7 the last model itself. Buffers are averaged alike, counters are the last ones. Clients never
+# start there.
+
+SHARE = 7
+"""A window takes over when it has seen one of this many rounds."""
+COUNTS = "counts"
+OLDER, NEWER = "older/", "newer/"
+
+
+def averaged(average: State, rounds: int, model: Mapping[str, Tensor]) -> State:
+    """Both running means after round ``rounds``, which led to ``model``; empty is where they begin.
+
+    >>> state = {}
+    >>> for rounds in range(1, 18):
+    ...     state = averaged(state, rounds, {"w": torch.tensor(float(rounds))})
+    >>> state["counts"].tolist(), float(mean_of(state)["w"])
+    ([4, 1], 15.5)
+    """
+    older, newer = average[COUNTS].tolist() if average else (0, 0)
+    means = {OLDER: _moved(average, OLDER, older + 1, model), NEWER: _moved(average, NEWER, newer + 1, model)}
+    older, newer = older + 1, newer + 1
+    if SHARE * newer >= rounds:
+        means, older, newer = {OLDER: means[NEWER]}, newer, 0
+    flat = {f"{part}{name}": tensor for part, mean in means.items() for name, tensor in mean.items()}
+    return {COUNTS: torch.tensor([older, newer]), **flat}
+
+
+def mean_of(average: State) -> dict[str, Tensor]:
+    """The mean that is served."""
+    return {name.removeprefix(OLDER): tensor for name, tensor in average.items() if name.startswith(OLDER)}
+
+
+def _moved(average: State, part: str, count: int, model: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """A running mean of ``count`` models, of which ``model`` is the last."""
+    if count == 1:
+        return {name: tensor.clone() for name, tensor in model.items()}
+    return {
+        name: average[part + name] + (tensor - average[part + name]) / count
+        if tensor.is_floating_point()
+        else tensor.clone()
+        for name, tensor in model.items()
+    }

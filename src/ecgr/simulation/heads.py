@@ -15,9 +15,8 @@ from torch import Tensor, nn
 from ecgr.algorithms.heads import added, expected_sums, solve, sums
 from ecgr.component import State
 from ecgr.core.vectors import bare_model
-from ecgr.errors import ConfigError, Diverged, EnvironmentFault
-from ecgr.simulation.engines import Engine
-from ecgr.simulation.engines.pool import Lost
+from ecgr.errors import ConfigError, Diverged
+from ecgr.simulation.engines import Engine, results
 from ecgr.simulation.workspace import Feed, Problem, Workspace
 from ecgr.tasks.losses import BCE, MSE, CrossEntropy, evaluation_of
 
@@ -76,10 +75,9 @@ class SumsJob:
 
 def head_round(problem: Problem) -> int | None:
     """The round after which a head is solved: the last, or the first where no client takes a step."""
-    experiment = problem.experiment
-    if "head" not in experiment.parts:
+    if "head" not in problem.experiment.parts:
         return None
-    return experiment.federation.rounds if getattr(experiment.algorithm, "trains", True) else 1
+    return problem.experiment.federation.rounds if problem.trains else 1
 
 
 def holders(problem: Problem) -> list[int]:
@@ -94,9 +92,7 @@ def collect_sums(problem: Problem, engine: Engine, params: Tensor, buffers: Mapp
     jobs = [SumsJob(client, params, buffers, sizes[client]) for client in clients]
 
     def parts() -> Iterator[State]:
-        for client, part in zip(clients, engine.map(jobs), strict=True):
-            if isinstance(part, Lost):
-                raise EnvironmentFault(f"the sums of client {client} were lost: {part.reason}")
+        for client, part in zip(clients, results(engine, jobs, "the sum"), strict=True):
             if not all(torch.isfinite(tensor).all() for tensor in part.values()):
                 raise Diverged(
                     f"head: the features of client {client} are not finite; a smaller optimizer.lr often helps"

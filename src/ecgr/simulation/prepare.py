@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -19,11 +20,11 @@ from ecgr.config.partition import divided, draws_split, held_by_each
 from ecgr.config.user_code import UserModel
 from ecgr.errors import ConfigError, DataError, EcgrError, refused
 from ecgr.simulation.client import batch_sizes
-from ecgr.simulation.features import Whole, on_features
-from ecgr.simulation.frozen import Frozen, freeze
+from ecgr.simulation.engines import SerialEngine, results
+from ecgr.simulation.frozen import Frozen, Whole, freeze, on_features
 from ecgr.simulation.heads import check_head
-from ecgr.simulation.private import notes_on, refuse_buffers
-from ecgr.simulation.server_steps import check_server_steps
+from ecgr.simulation.rounds import round_jobs, start
+from ecgr.simulation.server import check_server_steps, notes_on, refuse_buffers
 from ecgr.simulation.workspace import Feed, Held, Problem, seeded
 from ecgr.streams import stream, torch_seed
 from ecgr.tasks.data import Dataset
@@ -287,8 +288,8 @@ def checked_device(device: str) -> str:
 
 def _check_single_sample_batches(problem: Problem) -> None:
     """A last batch of one sample breaks BatchNorm where one value per channel is left; find out before training."""
-    federation, trains = problem.experiment.federation, getattr(problem.experiment.algorithm, "trains", True)
-    for client, size in enumerate(problem.partition.sizes() if trains else ()):
+    federation = problem.experiment.federation
+    for client, size in enumerate(problem.partition.sizes() if problem.trains else ()):
         if 1 in batch_sizes(size, federation.batch_size, federation.last_batch):
             what = f"federation.batch_size: client {client} ({size} samples) would end on a batch of one"
             advice = 'set federation.last_batch = "merge" or "drop"' if size > 1 else "raise partition.min_batches"
@@ -298,3 +299,35 @@ def _check_single_sample_batches(problem: Problem) -> None:
             with refused(f"{what}, which this model cannot take", f"; {advice}"), torch.random.fork_rng(devices=[]):
                 feed.outputs(problem.test.open().inputs, slice(0, 1))
             return
+
+
+# What a site holds, tried before anything is sent: loaded, and trained for one step
+
+
+def check_client(client: int, clients: int | None) -> None:
+    """Refuse a number that is no client's."""
+    if client < 0 or (clients is not None and client >= clients):
+        raise ConfigError(f"partition-id: {client}, allowed 0 to {(clients or 1) - 1}")
+
+
+def check_site(experiment: Experiment, client: int) -> dict[str, Any]:
+    """Load this machine's samples as the site of ``client``, train one step on them, and say what was found."""
+    check_client(client, experiment.partition.clients)
+    dataset = experiment.source.load()
+    problem = prepare_site(experiment, dataset, client)
+    own = problem.partition.clients[client]
+    batch = Partition((*problem.partition.clients[:client], own[: experiment.federation.batch_size]))
+    short = replace(problem, partition=batch)
+    (job,) = round_jobs(short, start(short), [client])
+    ((result, _),) = results(SerialEngine(short), [job], "a step")
+    return {
+        "files": sorted(dataset.provenance.files),
+        "train": len(dataset.train),
+        "test": len(dataset.test),
+        "shape": dict(dataset.shape),
+        "loss": type(problem.loss).__name__,
+        "metrics": [metric.name for metric in problem.metrics],
+        "parameters": problem.spec.size,
+        "step_loss": result.train_loss,
+        "step_norm": result.metrics["update_norm"],
+    }

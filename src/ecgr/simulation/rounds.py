@@ -24,13 +24,10 @@ from ecgr.errors import DataError, Diverged, QuorumLost
 from ecgr.simulation.client import ClientJob, nonfinite, user_code
 from ecgr.simulation.engines import Engine, one_thread
 from ecgr.simulation.engines.pool import Lost
-from ecgr.simulation.evaluate import Evaluation, evaluate
+from ecgr.simulation.evaluate import Evaluation, OwnJob, averaged, evaluate, evaluate_own, mean_of
 from ecgr.simulation.heads import Sums, collect_sums, head_round, solved, with_head
 from ecgr.simulation.kept import Kept
-from ecgr.simulation.own import OwnJob, evaluate_own
-from ecgr.simulation.private import dp_of, draw, first_clip, moved_clip, noised, public_row
-from ecgr.simulation.served import averaged, mean_of
-from ecgr.simulation.server_steps import server_steps
+from ecgr.simulation.server import dp_of, draw, first_clip, moved_clip, noised, public_row, server_steps
 from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream
 
@@ -156,7 +153,7 @@ def round_jobs(problem: Problem, snapshot: Snapshot, clients: Sequence[int] | No
     There is none where no client takes a step.
     """
     algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
-    if clients is None and not trains(problem):
+    if clients is None and not problem.trains:
         return []
     lr, server = learning_rate(problem, snapshot.rounds), algorithm.broadcast(snapshot.server)
     server = {**server, **moved_clip(snapshot.server)}
@@ -169,19 +166,14 @@ def round_jobs(problem: Problem, snapshot: Snapshot, clients: Sequence[int] | No
     return jobs
 
 
-def trains(problem: Problem) -> bool:
-    """Whether clients take steps at all."""
-    return bool(getattr(problem.experiment.algorithm, "trains", True))
-
-
 def participants(problem: Problem, round_index: int) -> list[int]:
     """Who takes part in a round: a random share of the clients that have data, sorted."""
-    able = [client for client, size in enumerate(problem.partition.sizes()) if size]
     if dp_of(problem.experiment) is not None:
-        return draw(problem, able, round_index)
+        return draw(problem, round_index)
+    able = problem.able
     count = max(1, round(problem.experiment.federation.participation * len(able)))
     if count == len(able):
-        return able
+        return list(able)
     rng = stream(problem.experiment.run.seed, "participants", round_index)
     return sorted(rng.choice(able, size=count, replace=False).tolist())
 
@@ -223,7 +215,7 @@ def finish_round(
     Where a head is due, ``collect`` gets the sums that it is solved from.
     """
     used, weights = replies.used, [r.examples for r in replies.used]
-    after = aggregate(problem, snapshot, replies) if trains(problem) else replace(snapshot, rounds=snapshot.rounds + 1)
+    after = aggregate(problem, snapshot, replies) if problem.trains else replace(snapshot, rounds=snapshot.rounds + 1)
     evaluation, sums, before = score(after), None, None
     if after.rounds == head_round(problem) and collect is not None:
         sums, before = collect(after), evaluation
@@ -270,8 +262,8 @@ def aggregate(problem: Problem, snapshot: Snapshot, replies: Replies) -> Snapsho
             f"round {snapshot.rounds + 1}: none of {len({c for c, _ in replies.rejected})} client updates can be used"
             f" (client {client}: {reason}){advice}"
         )
-    sizes, lr = problem.partition.sizes(), learning_rate(problem, snapshot.rounds)
-    population = Population(clients=sum(size > 0 for size in sizes), examples=sum(sizes))
+    lr, sizes = learning_rate(problem, snapshot.rounds), problem.partition.sizes()
+    population = Population(clients=len(problem.able), examples=sum(sizes))
     with user_code(f"round {snapshot.rounds + 1}, server"), one_thread():
         algorithm = problem.experiment.algorithm
         clip: State = {}

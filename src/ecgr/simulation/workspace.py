@@ -10,7 +10,7 @@ from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -20,12 +20,14 @@ from torch import Tensor, nn
 from ecgr.component import State
 from ecgr.config.experiment import OWN, Experiment
 from ecgr.core.vectors import ParamSpec, read_buffers, write_buffers
-from ecgr.simulation.frozen import Frozen
 from ecgr.simulation.pickling import pack, pack_for_workers, unpack
 from ecgr.tasks.losses import Loss
 from ecgr.tasks.metrics import Metric
 from ecgr.tasks.partition import Partition
 from ecgr.tasks.samples import Items, Moment, Samples, map_arrays, named_arrays
+
+if TYPE_CHECKING:
+    from ecgr.simulation.frozen import Frozen
 
 WIDER = {"u2": np.int32, "u4": np.int64, "u8": np.int64, "f16": np.float64}
 """Dtypes that torch cannot compute with, and those that take their place."""
@@ -225,8 +227,18 @@ class Problem:
     device: str = "cpu"
     notes: tuple[str, ...] = ()
     spent: Path | None = None
-    frozen: Frozen | None = None
+    frozen: "Frozen | None" = None
     server: Held | None = None
+
+    @property
+    def trains(self) -> bool:
+        """Whether clients take steps at all."""
+        return getattr(self.experiment.algorithm, "trains", True)
+
+    @cached_property
+    def able(self) -> list[int]:
+        """The clients that have samples."""
+        return [client for client, size in enumerate(self.partition.sizes()) if size]
 
     def set_training(self, model: nn.Module) -> None:
         """Put a model in training mode, all but what is frozen."""
@@ -340,16 +352,16 @@ class Workspace:
         """What the model is fed with for some rows, and their targets."""
         return self._feed.given(samples.inputs, rows), taken(samples.targets, rows).to(self.device)
 
-    def teacher(self, params: Tensor, buffers: Mapping[str, Tensor]) -> Callable[[Held, Tensor], Tensor]:
-        """The outputs of a fixed model, as a function of rows of samples."""
+    def teacher(self, params: Tensor, buffers: Mapping[str, Tensor]) -> Callable[[Tensor], Tensor]:
+        """The outputs of a fixed model, as a function of rows of the training samples."""
         model = deepcopy(self.model).eval()
         self.spec.write(params, model)
         write_buffers(buffers, model)
         feed = self._feed_of(model, self.experiment.run.precision)
 
-        def outputs(samples: Held, rows: Tensor) -> Tensor:
+        def outputs(rows: Tensor) -> Tensor:
             with torch.no_grad():
-                return feed.outputs(samples.inputs, rows, self.moment)
+                return feed.outputs(self.train.inputs, rows, self.moment)
 
         return outputs
 

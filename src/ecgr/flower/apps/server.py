@@ -41,11 +41,9 @@ from ecgr.runs.record import RunRecord, absences, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.evaluate import Evaluation
+from ecgr.simulation.evaluate import Evaluation, combined
 from ecgr.simulation.heads import Sums, holders
-from ecgr.simulation.own import combined
 from ecgr.simulation.prepare import prepare, prepare_server
-from ecgr.simulation.private import count_attempt, dp_of, secretly
 from ecgr.simulation.rounds import (
     Outcome,
     Replies,
@@ -56,8 +54,8 @@ from ecgr.simulation.rounds import (
     round_jobs,
     score,
     served,
-    trains,
 )
+from ecgr.simulation.server import count_attempt, dp_of, secretly
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
 from ecgr.tasks.data.arrays import read_arrays, samples_of
@@ -243,7 +241,7 @@ class Federation:
         began = time.perf_counter()
         jobs = round_jobs(self.problem, snapshot)
         before: list[tuple[int, str]] = []
-        if not trains(self.problem):
+        if not self.problem.trains:
             return self._finish(snapshot, jobs, Replies([], {}, []), began)
         for attempt in range(1, self.guard.attempts + 1):
             group = f"{snapshot.rounds + 1}.{attempt}"

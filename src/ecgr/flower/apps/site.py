@@ -30,14 +30,13 @@ from ecgr.files import write_atomically
 from ecgr.flower.apps.enrolment import Enrolment
 from ecgr.flower.apps.wire import ARRAYS, LOSS, METRICS, NEVER, REPORT, SITE, SUMS, Order, reply_records, to_arrays
 from ecgr.flower.audit import PLACE, Audit
-from ecgr.simulation.check import check_client
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import Engine, SerialEngine
 from ecgr.simulation.engines.pool import Lost
+from ecgr.simulation.evaluate import OwnJob, evaluate_own
 from ecgr.simulation.evaluate import evaluate as evaluation
 from ecgr.simulation.heads import SumsJob, head_round, holders
-from ecgr.simulation.own import OwnJob, evaluate_own
-from ecgr.simulation.prepare import prepare, prepare_site
+from ecgr.simulation.prepare import check_client, prepare, prepare_site
 from ecgr.simulation.workspace import Problem
 
 ERROR_BASE = 100

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import torch
 
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.simulation.engines.pool import Begun, Job, Lost, ProcessPool
 from ecgr.simulation.engines.ray import Cluster, RayPool
 from ecgr.simulation.workspace import Portable, Problem, Workspace
@@ -28,6 +28,15 @@ class Engine(Protocol):
     def map(self, jobs: Sequence[Job[Workspace, R]]) -> Iterator[R | Lost]:
         """The jobs' results, in the order of the jobs."""
         ...
+
+
+def results(engine: Engine, jobs: Sequence[Job[Workspace, R]], what: str) -> Iterator[R]:
+    """The results of jobs that cannot be done without; ``what`` is lost where one of them is."""
+    for job, result in zip(jobs, engine.map(jobs), strict=True):
+        if isinstance(result, Lost):
+            whose = f" of client {job.client}" if hasattr(job, "client") else ""
+            raise EnvironmentFault(f"{what}{whose} was lost: {result.reason}")
+        yield result
 
 
 class InThisProcess(Generic[W]):

@@ -1,30 +1,36 @@
-"""A round under differential privacy: who is drawn, what the server makes of the updates, what the record may say.
+"""What the server does beside averaging: noise under differential privacy, and steps on samples of its own.
 
-In simulation all chance comes from the run's seed, so that a run can be repeated; who knows the seed can take the noise
-off again. In a federation it comes from the operating system, and every attempt at a round is counted in a file,
-because one that is repeated costs twice.
+Under differential privacy: who is drawn, what the server makes of the updates, what the record may say. In simulation
+all chance comes from the run's seed, so that a run can be repeated; who knows the seed can take the noise off again. In
+a federation it comes from the operating system, and every attempt at a round is counted in a file, because one that is
+repeated costs twice.
+
+Steps on the server's own labelled samples are taken from the new global parameters, after every aggregation: plain
+steps down the gradient of the loss that test samples are scored with, in training mode. Buffers stay the clients' mean.
+Which samples a step sees depends on seed and round alone.
 """
 
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import replace
 from math import inf, isfinite
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from ecgr.algorithms import Trace, Upload
+from ecgr.algorithms.parts import ServerSteps
 from ecgr.algorithms.privacy import DP, Numbers, clipped, epsilon, next_clip, noised_mean
 from ecgr.component import State
 from ecgr.config.experiment import Experiment
-from ecgr.core.vectors import read_buffers
+from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import ConfigError
 from ecgr.files import append, flush
-from ecgr.streams import SystemNumbers, stream
-
-if TYPE_CHECKING:
-    from ecgr.simulation.workspace import Problem
+from ecgr.simulation.workspace import Feed, Problem, seeded, taken
+from ecgr.streams import SystemNumbers, stream, torch_seed
+from ecgr.tasks.losses import evaluation_of
 
 CLIP = "dp/clip"
 """The clip that follows a quantile, among the server's tensors."""
@@ -52,22 +58,22 @@ def clip_upload(experiment: Experiment, server: State, trace: Trace) -> Trace:
     return trace if dp is None else replace(trace, update=clipped(trace.update, float(server.get(CLIP, dp.clip))))
 
 
-def draw(problem: "Problem", able: Sequence[int], round_index: int) -> list[int]:
+def draw(problem: Problem, round_index: int) -> list[int]:
     """Who takes part: everybody with the same probability, whoever else does; it may be nobody."""
-    drawn = _numbers(problem, "participants", round_index).random(len(able))
+    drawn = _numbers(problem, "participants", round_index).random(len(problem.able))
     share = problem.experiment.federation.participation
-    return [client for client, number in zip(able, drawn, strict=True) if number < share]
+    return [client for client, number in zip(problem.able, drawn, strict=True) if number < share]
 
 
 def noised(
-    problem: "Problem", dp: DP, round_index: int, params: Tensor, server: State, used: Sequence[Upload]
+    problem: Problem, dp: DP, round_index: int, params: Tensor, server: State, used: Sequence[Upload]
 ) -> tuple[list[Upload], State]:
     """All that the algorithm sees of a round: one upload, which is the noised mean; and the next clip.
 
     Updates are clipped again: in a federation, they come from sites that need not have.
     """
     clip, numbers = float(server.get(CLIP, dp.clip)), _numbers(problem, "noise", round_index)
-    expected = problem.experiment.federation.participation * sum(size > 0 for size in problem.partition.sizes())
+    expected = problem.experiment.federation.participation * len(problem.able)
     noise, _ = dp.split(expected)
     mean = noised_mean([r.payload["update"] for r in used], params, clip, noise, expected, numbers)
     moved = next_clip(dp, clip, [r.metrics.get("update_norm", inf) for r in used], expected, numbers)
@@ -75,7 +81,7 @@ def noised(
     return [Upload(client=-1, examples=1, payload={"update": mean})], after
 
 
-def public_row(problem: "Problem", dp: DP, rounds: int, server: State) -> dict[str, Any]:
+def public_row(problem: Problem, dp: DP, rounds: int, server: State) -> dict[str, Any]:
     """What the record says of a round, and does not: nothing of single clients, not even who took part."""
     federation = problem.experiment.federation
     spent = rounds if problem.spent is None else max(rounds, problem.spent.stat().st_size)
@@ -91,7 +97,7 @@ def public_row(problem: "Problem", dp: DP, rounds: int, server: State) -> dict[s
     return {**hidden, "clients": [], "privacy": privacy}
 
 
-def secretly(problem: "Problem", directory: Path) -> "Problem":
+def secretly(problem: Problem, directory: Path) -> Problem:
     """The problem of a federation: with chance that nobody can predict, and a count of rounds that only grows."""
     if dp_of(problem.experiment) is None:
         return problem
@@ -99,7 +105,7 @@ def secretly(problem: "Problem", directory: Path) -> "Problem":
     return replace(problem, spent=directory / "attempts")
 
 
-def count_attempt(problem: "Problem") -> None:
+def count_attempt(problem: Problem) -> None:
     """Count a round before any client is asked: it costs even if it is repeated, here or after a crash."""
     if problem.spent is not None:
         append(problem.spent, b".")
@@ -128,7 +134,46 @@ def notes_on(experiment: Experiment, clients: int) -> list[str]:
     return notes
 
 
-def _numbers(problem: "Problem", purpose: str, round_index: int) -> Numbers:
+def _numbers(problem: Problem, purpose: str, round_index: int) -> Numbers:
     if problem.spent is not None:
         return SystemNumbers()
     return stream(problem.experiment.run.seed, purpose, round_index)
+
+
+# Steps on the server's own samples
+
+
+def server_steps(problem: Problem, params: Tensor, buffers: State, round_index: int) -> Tensor:
+    """The parameters after the server's steps of a round, where the experiment has any."""
+    part: ServerSteps | None = problem.experiment.parts.get("server_steps")
+    if part is None or not part.steps or problem.server is None:
+        return params
+    model, samples = deepcopy(problem.model).to(problem.device), problem.server.open()
+    problem.set_training(model)
+    seed = problem.experiment.run.seed
+    problem.spec.write(params, model)
+    write_buffers(buffers, model)
+    feed, loss = Feed(model, problem.mean, problem.std), evaluation_of(problem.loss)
+    tensors = problem.spec.tensors(model)
+    batch, rng = min(part.batch or len(samples), len(samples)), stream(seed, "server", round_index)
+    with seeded(torch_seed(seed, "server", round_index)):
+        for _ in range(part.steps):
+            rows = torch.from_numpy(rng.permutation(len(samples))[:batch])
+            targets = taken(samples.targets, rows).to(problem.device)
+            gradients = torch.autograd.grad(
+                loss(feed.outputs(samples.inputs, rows), targets), tensors, allow_unused=True
+            )
+            with torch.no_grad():
+                for tensor, gradient in zip(tensors, gradients, strict=True):
+                    if gradient is not None:
+                        tensor.sub_(gradient, alpha=part.lr)
+    return problem.spec.read(model).cpu()
+
+
+def check_server_steps(problem: Problem) -> None:
+    """Refuse steps on samples that are not there."""
+    if "server_steps" in problem.experiment.parts and problem.server is None:
+        raise ConfigError(
+            "server_steps: the server has no samples; give Task(server=(X, y)), or set data.server_samples to how many"
+            " of the training samples it gets"
+        )
