@@ -1,5 +1,7 @@
 """Closed-form heads against scikit-learn on the pooled features, whoever holds which samples."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -12,16 +14,18 @@ from sklearn.linear_model import Ridge as SklearnRidge
 from ecgr.algorithms.heads import LDA, Ridge, added, solve, sums, symmetric
 
 SAMPLES, WIDTH, CLASSES = 400, 7, 4
-CLIENTS = [1, 3, 200]
+RNG = np.random.default_rng(0)
+LABELS = np.minimum(RNG.geometric(0.45, SAMPLES) - 1, CLASSES - 1)
+MIXED = RNG.normal(size=(SAMPLES, WIDTH)) @ RNG.normal(size=(WIDTH, WIDTH))
+FEATURES = MIXED + 3 + RNG.normal(size=(CLASSES, WIDTH))[LABELS]
+"""Correlated, away from zero, in classes of unequal size."""
+
+by_clients = pytest.mark.parametrize("clients", [1, 3, 200])
 
 
-@pytest.fixture(scope="module")
-def pooled() -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """Correlated features away from zero, classes of unequal size."""
-    rng = np.random.default_rng(0)
-    labels = np.minimum(rng.geometric(0.45, SAMPLES) - 1, CLASSES - 1)
-    mixed = rng.normal(size=(SAMPLES, WIDTH)) @ rng.normal(size=(WIDTH, WIDTH))
-    return mixed + 3 + rng.normal(size=(CLASSES, WIDTH))[labels], labels
+def check(found: tuple[torch.Tensor, torch.Tensor], weight: Any, bias: Any) -> None:
+    np.testing.assert_allclose(found[0].squeeze(), np.squeeze(weight), rtol=0, atol=1e-8)
+    np.testing.assert_allclose(found[1], np.atleast_1d(bias), rtol=0, atol=1e-8)
 
 
 def total(features: NDArray[np.float64], targets: NDArray[np.float64], clients: int) -> dict[str, torch.Tensor]:
@@ -31,49 +35,32 @@ def total(features: NDArray[np.float64], targets: NDArray[np.float64], clients: 
     return added(sums(torch.from_numpy(features[part]), torch.from_numpy(targets[part])) for part in parts)
 
 
-@pytest.mark.parametrize("clients", CLIENTS)
+@by_clients
 @pytest.mark.parametrize("lam", [1e-3, 1.0, 50.0])
-def test_ridge_is_that_of_the_pooled_samples(
-    pooled: tuple[NDArray[np.float64], NDArray[np.int64]], clients: int, lam: float
-) -> None:
-    features, labels = pooled
-    for targets, kind in ((np.eye(CLASSES)[labels], "classes"), (features @ np.ones((WIDTH, 2)) ** 2, "numbers")):
-        weight, bias = solve(Ridge(lam=lam), total(features, targets, clients), kind)
-        expected = SklearnRidge(alpha=lam).fit(features, targets)
-        np.testing.assert_allclose(weight, expected.coef_, rtol=0, atol=1e-8)
-        np.testing.assert_allclose(bias, expected.intercept_, rtol=0, atol=1e-8)
+def test_ridge_is_that_of_the_pooled_samples(clients: int, lam: float) -> None:
+    for targets, kind in ((np.eye(CLASSES)[LABELS], "classes"), (FEATURES @ np.ones((WIDTH, 2)) ** 2, "numbers")):
+        expected = SklearnRidge(alpha=lam).fit(FEATURES, targets)
+        found = solve(Ridge(lam=lam), total(FEATURES, targets, clients), kind)
+        check(found, expected.coef_, expected.intercept_)
 
 
-@pytest.mark.parametrize("clients", CLIENTS)
+@by_clients
 @pytest.mark.parametrize("shrinkage", [0.0, 0.1, 1.0])
-def test_lda_is_that_of_the_pooled_samples(
-    pooled: tuple[NDArray[np.float64], NDArray[np.int64]], clients: int, shrinkage: float
-) -> None:
-    features, labels = pooled
-    found = total(features, np.eye(CLASSES)[labels], clients)
-    weight, bias = solve(LDA(shrinkage=shrinkage), found, "classes")
-    expected = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(features, labels)
-    np.testing.assert_allclose(weight, expected.coef_, rtol=0, atol=1e-8)
-    np.testing.assert_allclose(bias, expected.intercept_, rtol=0, atol=1e-8)
-    uniform = solve(LDA(shrinkage=shrinkage, prior="uniform"), found, "classes")
-    np.testing.assert_allclose(uniform[0], expected.coef_, rtol=0, atol=1e-8)
+def test_lda_is_that_of_the_pooled_samples(clients: int, shrinkage: float) -> None:
+    sums_ = total(FEATURES, np.eye(CLASSES)[LABELS], clients)
+    expected = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=shrinkage).fit(FEATURES, LABELS)
+    check(solve(LDA(shrinkage=shrinkage), sums_, "classes"), expected.coef_, expected.intercept_)
     without_prior = expected.intercept_ - np.log(expected.priors_) + np.log(1 / CLASSES)
-    np.testing.assert_allclose(uniform[1], without_prior, rtol=0, atol=1e-8)
+    check(solve(LDA(shrinkage=shrinkage, prior="uniform"), sums_, "classes"), expected.coef_, without_prior)
 
 
-def test_one_output_for_two_classes_is_the_difference_of_their_scores(
-    pooled: tuple[NDArray[np.float64], NDArray[np.int64]],
-) -> None:
-    features, labels = pooled
-    yes = labels > 0
-    found = total(features, np.eye(2)[yes.astype(int)], 3)
-    lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(features, yes)
-    ridge = SklearnRidge(alpha=2.0).fit(features, 2.0 * yes - 1)
+def test_one_output_for_two_classes_is_the_difference_of_their_scores() -> None:
+    yes = LABELS > 0
+    found = total(FEATURES, np.eye(2)[yes.astype(int)], 3)
+    lda = LinearDiscriminantAnalysis(solver="lsqr", shrinkage=0.1).fit(FEATURES, yes)
+    ridge = SklearnRidge(alpha=2.0).fit(FEATURES, 2.0 * yes - 1)
     for head, expected in ((LDA(), lda), (Ridge(lam=2.0), ridge)):
-        weight, bias = solve(head, found, "binary")
-        assert weight.shape == (1, WIDTH)
-        np.testing.assert_allclose(weight.squeeze(), np.squeeze(expected.coef_), rtol=0, atol=1e-8)
-        np.testing.assert_allclose(bias, np.atleast_1d(expected.intercept_), rtol=0, atol=1e-8)
+        check(solve(head, found, "binary"), expected.coef_, expected.intercept_)
 
 
 @pytest.mark.parametrize("head", [Ridge(), LDA()])

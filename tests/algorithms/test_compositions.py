@@ -204,17 +204,6 @@ def test_there_is_a_case_by_hand_for_every_algorithm_and_every_rule() -> None:
         assert any(name.startswith(f"test_{known.get(entry, entry)}_") for name in names), entry
 
 
-def test_normalised_momentum_is_momentum_with_a_shorter_step() -> None:
-    """v' = b v + (1 - b) u is (1 - b) times v' = b v + u, from v = 0 on."""
-    plain, normalised = HeavyBall(momentum=0.7), HeavyBall(momentum=0.7, normalised=True, lr=1 / 0.3)
-    one, other = signed(0.0), signed(0.0)
-    state, other_state = plain.init(one), normalised.init(one)
-    for scale in (1.0, -0.4, 2.0):
-        one, state = plain.step(one, uploads(scale), state, 0.1)
-        other, other_state = normalised.step(other, uploads(scale), other_state, 0.1)
-        assert torch.allclose(one, other, rtol=1e-5)
-
-
 # Compositions
 
 

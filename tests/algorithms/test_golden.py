@@ -297,12 +297,6 @@ def test_scaffold_in_its_first_round_is_fedavg_to_the_bit(nets: Any, regulator: 
     assert same_bits(one.params, other.params)
 
 
-@pytest.mark.parametrize(("name", "rounds"), [("scaffold", 2), ("fednova", 1)])
-def test_with_unequal_clients_it_is_not_fedavg(nets: Any, name: str, rounds: int) -> None:
-    one, other = (played(nets({"name": each}), rounds).params for each in ("fedavg", name))
-    assert not torch.allclose(one, other, atol=1e-6)
-
-
 @pytest.mark.parametrize("normalizer", ["steps", "momentum"])
 @pytest.mark.parametrize("regulator", ["none", "ecgr"])
 def test_fednova_with_equal_steps_is_fedavg(nets: Any, normalizer: str, regulator: str) -> None:

@@ -22,10 +22,9 @@ from ecgr.runs.runner import run
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import combined
 from ecgr.simulation.prepare import prepare, prepare_site
-from ecgr.simulation.rounds import Outcome, own_jobs, simulate, start
-from ecgr.simulation.workspace import LOCAL, Problem, Workspace
+from ecgr.simulation.rounds import Outcome, simulate, start
+from ecgr.simulation.workspace import LOCAL, Problem
 from ecgr.tasks.partition import Partition
-from ecgr.tasks.samples import Samples
 from ecgr.tasks.task import Task
 from support.commands import rows_without_times
 from support.problems import Watching, same_bits
@@ -101,16 +100,6 @@ def test_a_local_layer_is_never_sent_and_goes_on_where_the_client_left_it() -> N
     assert not torch.equal(own[0][0][LOCAL + "1.weight"], own[0][1][LOCAL + "1.weight"])
 
 
-def test_who_never_took_part_has_the_initial_layers() -> None:
-    problem = made(experiment("fedavg+local(part=head)"))
-    workspace, (params, buffers) = Workspace(problem), (start(problem).params, start(problem).buffers)
-    initial = problem.model.state_dict()["3.weight"].clone()
-    workspace.load(params, buffers, {LOCAL + "3.weight": initial + 1, LOCAL + "3.bias": torch.ones(3)})
-    assert torch.equal(workspace.model.state_dict()["3.weight"], initial + 1)
-    workspace.load(params, buffers, {})
-    assert torch.equal(workspace.model.state_dict()["3.weight"], initial)
-
-
 class Deep(nn.Module):
     """A body and a head, with every kind of normalisation."""
 
@@ -141,12 +130,16 @@ def test_which_layers_a_part_means(part: str, names: list[str]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("part", "words"),
-    [("tail", ["'tail' matches nothing", "norm, head", "0.weight"]), ("*", ["nothing is shared"])],
+    ("changes", "words"),
+    [
+        ({"local.name": "local", "local.part": "tail"}, ["'tail' matches nothing", "norm, head", "0.weight"]),
+        ({"local.name": "local", "local.part": "*"}, ["nothing is shared"]),
+        ({"finetune.name": "finetune", "partition.test_share": 0.0}, ["partition.test_share = 0.2"]),
+    ],
 )
-def test_a_pattern_that_leaves_nothing_on_one_side_is_refused(part: str, words: list[str]) -> None:
+def test_what_leaves_nothing_to_share_or_to_score_is_refused(changes: dict[str, Any], words: list[str]) -> None:
     with pytest.raises(ConfigError) as caught:
-        made(experiment("fedavg", **{"local.name": "local", "local.part": part}))
+        made(experiment("fedavg", **changes))
     assert all(word in str(caught.value) for word in words)
 
 
@@ -252,11 +245,6 @@ def test_the_ids_of_test_samples_say_whose_they_are() -> None:
         Task(with_norm, (x, y), (x[:1], y[:1]), clients=2, test_clients=["z"])
 
 
-def test_who_is_scored_on_own_samples_must_have_some() -> None:
-    with pytest.raises(ConfigError, match=r"partition\.test_share = 0\.2"):
-        made(experiment("fedavg+finetune", **{"partition.test_share": 0.0}))
-
-
 def test_a_client_alone_is_scored_on_its_own_samples_and_pooled_on_everybodys(tmp_path: Path) -> None:
     everybody = run(experiment("fedavg"), tmp_path / "all").rounds[-1]["own"]["clients"]
     alone = [run(experiment("fedavg", **{"partition.alone": i}), tmp_path / f"{i}").rounds[-1] for i in range(3)]
@@ -276,18 +264,3 @@ def test_the_parts_are_the_same_pooled_and_resumed(tmp_path: Path) -> None:
     rows = [rows_without_times(tmp_path / name) for name in ("serial", "pool", "resumed")]
     assert rows[0] == rows[1] == rows[2]
     assert RunRecord.open(tmp_path / "serial").manifest["method"] == "scaffold+ecgr+local+finetune(steps=3)"
-
-
-@pytest.mark.slow
-def test_five_hundred_clients_of_three_to_five_thousand_samples() -> None:
-    """A few have one sample: they train, are not scored, and are counted."""
-    sizes = [1] * 5 + [int(size) for size in np.geomspace(3, 5000, 495)]
-    given = task(without_norm, sizes)
-    changes = {"partition.test_share": 0.2, "federation.rounds": 1, "federation.batch_size": 512, "optimizer.lr": 0.1}
-    problem = prepare(load(given, {**changes, **method_settings("fedavg+finetune(steps=1)")}), given.load())
-    row = played(problem)[-1].row
-    assert (row["own"]["scored"], row["own"]["unscored"]) == (495, 5)
-    assert np.isfinite([row["metrics"]["accuracy"], row["loss"], row["own"]["by_samples"]]).all()
-    assert min(len(rows) for rows in problem.own_rows.values()) == 1
-    assert own_jobs(problem, start(problem))[0].cost == 1
-    assert isinstance(given.train, Samples)

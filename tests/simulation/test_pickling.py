@@ -8,11 +8,9 @@ import torch
 
 import ecgr
 from ecgr.config.experiment import load
-from ecgr.simulation.evaluate import EvaluationJob
-from ecgr.simulation.pickling import common_parts, pack, unpack
+from ecgr.simulation.pickling import pack, unpack
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.workspace import Portable
-from support.jobs import Square
 
 
 def test_mapped_arrays_travel_beyond_this_machine_and_stay_on_it_otherwise(tmp_path: Path) -> None:
@@ -42,12 +40,3 @@ def test_what_is_shared_is_named_and_not_packed_again() -> None:
     assert found["params"] is held[0]
     assert found["buffers"] is held[1]
     assert torch.equal(found["own"], own)
-
-
-def test_equal_parts_are_no_common_parts() -> None:
-    """Only the same object may be sent once: an equal one may stop being equal."""
-    params = torch.zeros(2)
-    jobs = [EvaluationJob(start, start + 1, params, {}) for start in range(2)]
-    assert [part is params for part in common_parts(jobs)] == [True]
-    assert common_parts([jobs[0], Square(1)]) == ()
-    assert common_parts(jobs[:1]) == ()

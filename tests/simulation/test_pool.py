@@ -15,14 +15,9 @@ import pytest
 import torch
 
 import ecgr
-from ecgr.config.experiment import Experiment
 from ecgr.errors import EnvironmentFault
-from ecgr.simulation.engines import SerialEngine, open_engine
 from ecgr.simulation.engines.pool import Lost, ProcessPool
-from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import simulate, start
 from support.jobs import Dies, Fails, Holding, Log, Square, Surroundings, Waits, open_workspace
-from support.problems import same_bits
 
 TESTS = Path(__file__).parents[1]
 
@@ -55,12 +50,18 @@ def pool() -> Iterator[ProcessPool[dict[str, int]]]:
         yield pool
 
 
-def test_results_come_in_the_order_of_the_jobs_whatever_they_cost(pool: ProcessPool[dict[str, int]]) -> None:
-    jobs = [Square(i, cost=(i * 7) % 5) for i in range(20)]
-    answers = [a for a in pool.map(jobs) if not isinstance(a, Lost)]
+def test_results_come_in_the_order_of_the_jobs_and_workers_keep_their_workspace(
+    pool: ProcessPool[dict[str, int]],
+) -> None:
+    pids = pids_of(pool)
+    assert list(pool.map([])) == []
+    answers: list[Any] = list(pool.map([Square(i, cost=(i * 7) % 5) for i in range(20)]))
     assert [square for square, _, _ in answers] == [i**2 for i in range(20)]
-    assert {pid for _, pid, _ in answers} <= set(pids_of(pool))
-    assert os.getpid() not in {pid for _, pid, _ in answers}
+    assert {pid for _, pid, _ in answers} <= set(pids)
+    assert os.getpid() not in pids
+    again: list[Any] = list(pool.map([Square(i) for i in range(6)]))
+    assert pids_of(pool) == pids
+    assert max(jobs for _, _, jobs in again) > 3
 
 
 def test_a_worker_has_the_surroundings_of_its_pool_not_those_of_the_first_one(
@@ -122,15 +123,6 @@ def test_a_worker_of_somebody_elses_pool_is_told_that_it_can_have_none_of_its_ow
         pass
 
 
-def test_workers_keep_their_workspace_from_one_call_to_the_next(pool: ProcessPool[dict[str, int]]) -> None:
-    pids = pids_of(pool)
-    before = sum(1 for _ in pool.map([Square(1), Square(2)]))
-    answers = [a for a in pool.map([Square(i) for i in range(6)]) if not isinstance(a, Lost)]
-    assert before == 2
-    assert pids_of(pool) == pids
-    assert max(jobs for _, _, jobs in answers) > 3
-
-
 def test_what_all_jobs_of_a_call_hold_goes_to_each_worker_once_and_the_rest_with_each(
     pool: ProcessPool[dict[str, int]],
 ) -> None:
@@ -151,10 +143,6 @@ def test_a_worker_that_takes_the_place_of_a_dead_one_gets_what_the_jobs_share() 
             if len(totals) == 1:
                 os.kill(pids_of(pool)[0], signal.SIGKILL)
     assert totals == [6.0, 8.0, 10.0, 12.0]
-
-
-def test_no_jobs_give_no_results(pool: ProcessPool[dict[str, int]]) -> None:
-    assert list(pool.map([])) == []
 
 
 def test_one_worker_starts_the_most_expensive_jobs_first_and_survives_the_death_of_others(tmp_path: Path) -> None:
@@ -188,12 +176,7 @@ def answer_late(pool: ProcessPool[dict[str, int]], pipe: Path) -> None:
     os.close(descriptor)
 
 
-def test_what_a_job_raises_is_raised_here(pool: ProcessPool[dict[str, int]]) -> None:
-    with pytest.raises(ArithmeticError, match="seven"):
-        answers_of(pool, [Square(1), Fails("seven")])
-
-
-def test_a_pool_can_be_used_again_after_a_job_has_raised(tmp_path: Path) -> None:
+def test_a_call_that_raised_or_was_not_read_to_its_end_does_not_disturb_the_next(tmp_path: Path) -> None:
     """One job is under way when another fails; its late answer must not be taken for an answer to the next call."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
@@ -201,22 +184,12 @@ def test_a_pool_can_be_used_again_after_a_job_has_raised(tmp_path: Path) -> None
         with pytest.raises(ArithmeticError, match="seven"):
             answers_of(pool, [Waits(pipe, cost=8), Fails("seven", cost=9)])
         answer_late(pool, pipe)
-        answers = answers_of(pool, [Square(10), Square(11), Square(12)])
-    assert answers == [100, 121, 144]
-
-
-def test_a_call_that_is_not_read_to_its_end_does_not_disturb_the_next(tmp_path: Path) -> None:
-    pipe = tmp_path / "pipe"
-    os.mkfifo(pipe)
-    with ProcessPool(open_workspace, workers=2) as pool:
-        jobs: list[Any] = [Square(3, cost=9), Waits(pipe, cost=5)]
-        started: Any = pool.map(jobs)
-        first = next(started)
+        assert answers_of(pool, [Square(10), Square(11), Square(12)]) == [100, 121, 144]
+        started: Any = pool.map([Square(3, cost=9), Waits(pipe, cost=5)])
+        assert next(started)[0] == 9
         started.close()
         answer_late(pool, pipe)
-        answers = answers_of(pool, [Square(10), Square(11), Square(12)])
-    assert first[0] == 9
-    assert answers == [100, 121, 144]
+        assert answers_of(pool, [Square(10), Square(11), Square(12)]) == [100, 121, 144]
 
 
 @pytest.mark.parametrize("busy", [False, True], ids=["idle", "in the middle of a job"])
@@ -246,26 +219,3 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path, busy: bool) -> 
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) == 2
     assert not any(running(pid) for pid in pids)
-
-
-def test_serial_and_pooled_engines_give_the_same_bits() -> None:
-    raw = {
-        "partition": {"clients": 4, "min_batches": 1},
-        "data": {"fraction": 0.2},
-        "algorithm": {"name": "scaffold"},
-        "federation": {"rounds": 2, "batch_size": 16},
-        "optimizer": {"lr": 0.02},
-    }
-    experiment = Experiment.from_dict(raw)
-    dataset = experiment.source.load()
-    problem = prepare(experiment, dataset)
-    serial = list(simulate(problem, SerialEngine(problem), start(problem)))
-    with open_engine(problem, workers=2) as engine:
-        pooled = list(simulate(problem, engine, start(problem)))
-    for a, b in zip(serial, pooled, strict=True):
-        assert same_bits(a.snapshot.params, b.snapshot.params)
-        assert same_bits(a.snapshot.server["control"], b.snapshot.server["control"])
-        assert a.kept == b.kept
-        assert a.row["loss"] == b.row["loss"]
-        for client, state in a.snapshot.clients.items():
-            assert same_bits(state["control"], b.snapshot.clients[client]["control"])

@@ -1,18 +1,14 @@
 """`run.precision`: products in bfloat16, everything that is kept in float32."""
 
-from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from ecgr.config.experiment import Experiment
-from ecgr.config.registry import Precision
 from ecgr.core.recorder import Recorder
 from ecgr.errors import ConfigError
 from ecgr.runs.calibration import precision_note
-from ecgr.runs.runner import run
 from ecgr.simulation.client import train
 from ecgr.simulation.engines import SerialEngine, open_engine
 from ecgr.simulation.rounds import play_round, round_jobs, score, start
@@ -34,10 +30,6 @@ def task(precision: str = "bf16", **sections: Any) -> Problem:
         **sections,
     }
     return problem(blobs(24), [range(12), range(12, 24)], **settings)
-
-
-def test_every_precision_that_a_config_may_name_is_there() -> None:
-    assert set(PRECISIONS) == set(get_args(Precision))
 
 
 def test_the_models_products_are_bfloat16_and_what_it_gives_is_float32() -> None:
@@ -91,22 +83,6 @@ def test_serial_and_pooled_rounds_in_bf16_give_the_same_bits() -> None:
                 snapshot = play_round(chosen, engine, snapshot).snapshot
         ends.append(snapshot.params)
     assert same_bits(*ends)
-
-
-@pytest.mark.slow
-def test_a_run_in_bf16_that_goes_on_ends_with_the_bits_of_one_that_did_not_stop(tmp_path: Path) -> None:
-    settings = {"data.fraction": 0.2, "partition.clients": 2, "run.precision": "bf16", "regulator.name": "ecgr"}
-    whole = run("quickstart", tmp_path / "whole", settings=settings, rounds=2)
-    run("quickstart", tmp_path / "parts", settings=settings, rounds=1)
-    parts = run("quickstart", tmp_path / "parts", settings=settings, rounds=2, resume=True)
-    assert whole.config["run"]["precision"] == "bf16"
-    first, second = ((r.directory / "model.safetensors").read_bytes() for r in (whole, parts))
-    assert first == second
-
-
-def test_an_unknown_precision_is_refused_with_those_there_are() -> None:
-    with pytest.raises(ConfigError, match=r"run\.precision: expected one of: float32, bf16, got 'half'"):
-        Experiment.from_dict({"run": {"precision": "half"}})
 
 
 def test_a_model_that_cannot_be_computed_in_bf16_is_refused_before_anything_is_trained(

@@ -12,7 +12,7 @@ import torch
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost, Rest
 from support.commands import ecgr_process
-from support.jobs import Dies, Fails, Holding, Log, Square, open_workspace
+from support.jobs import Dies, Fails, Square, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
@@ -58,14 +58,6 @@ def test_what_a_job_raises_is_raised_here_and_the_pool_goes_on(pool: RayPool[dic
     assert answers_of(pool, [Square(5)]) == [25]
 
 
-def test_what_all_jobs_of_a_call_hold_goes_to_each_actor_once(pool: RayPool[dict[str, int]]) -> None:
-    for shared in (torch.arange(4.0), torch.ones(4)):
-        jobs = [Holding(i, shared, torch.full((2,), float(i))) for i in range(8)]
-        answers: list[Any] = list(pool.map(jobs))
-        assert [total for _, _, total in answers] == [float(shared.sum()) + 2 * i for i in range(8)]
-        assert len({(pid, place) for pid, place, _ in answers}) == len({pid for pid, _, _ in answers})
-
-
 def node(alive: bool = True, **resources: float) -> dict[str, Any]:
     return {"Alive": alive, "Resources": resources}
 
@@ -86,14 +78,9 @@ def test_as_many_workers_as_fit_on_the_nodes_that_are_up(
 ) -> None:
     monkeypatch.setattr(ray, "nodes", lambda: nodes)
     assert room(cluster) == workers
-
-
-def test_cpus_on_one_node_and_gpus_on_another_are_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray, "nodes", lambda: [node(CPU=8.0), node(CPU=0.5, GPU=2.0)])
-    with pytest.raises(
-        EnvironmentFault,
-        match=r"no node of the cluster has 1 CPUs and 1 GPUs for a worker \(they have 8 CPUs, 0 GPUs; 0.5",
-    ):
+    apart = [node(CPU=8.0), node(CPU=0.5, GPU=2.0)]  # CPUs on one node and GPUs on another are no room
+    monkeypatch.setattr(ray, "nodes", lambda: apart)
+    with pytest.raises(EnvironmentFault, match=r"has 1 CPUs and 1 GPUs for a worker \(they have 8 CPUs, 0 GPUs; 0.5"):
         room(Cluster(gpus=1))
 
 
@@ -130,13 +117,6 @@ def test_actors_read_data_from_shared_memory(pool: RayPool[dict[str, int]]) -> N
         assert total == 2_000_000
 
 
-def test_the_most_expensive_jobs_start_first(tmp_path: Path, pool: RayPool[dict[str, int]]) -> None:
-    log = tmp_path / "order"
-    with RayPool(open_workspace, workers=1, cluster=SMALL) as single:
-        assert list(single.map([Log(i, cost, log) for i, cost in enumerate([2, 9, 1, 5])])) == [0, 1, 2, 3]
-    assert log.read_text().split() == ["1", "3", "0", "2"]
-
-
 def test_an_address_where_nobody_answers_is_one_clear_line(tmp_path: Path) -> None:
     done = ecgr_process("list", RAY_ADDRESS="127.0.0.1:9")
     assert done.returncode == 0  # where no cluster is asked for, none is looked for
@@ -148,16 +128,12 @@ def test_an_address_where_nobody_answers_is_one_clear_line(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
-def test_another_version_on_a_node_is_one_clear_line() -> None:
-    check_versions(VERSIONS)
-    with pytest.raises(EnvironmentFault, match=r"a node has ecgr 0\.0 \(here .*\), Python None .*install the same"):
-        check_versions({"ecgr": "0.0", "torch": VERSIONS["torch"]})
-
-
 def test_a_node_with_another_version_is_refused_before_it_gets_a_job(
     pool: RayPool[dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the two sides it is this one that is made to have another torch."""
+    with pytest.raises(EnvironmentFault, match=r"a node has ecgr 0\.0 \(here .*\), Python None .*install the same"):
+        check_versions({"ecgr": "0.0", "torch": VERSIONS["torch"]})
     monkeypatch.setitem(cast("dict[str, str]", VERSIONS), "torch", "0.0")
     with (
         RayPool(open_workspace, workers=1, cluster=SMALL) as other,

@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ecgr.component import State
-from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import parse_method
 from ecgr.runs.runner import run
 from ecgr.simulation.engines import SerialEngine
@@ -25,19 +24,14 @@ def test_what_is_served_is_the_mean_of_a_seventh_to_a_quarter_of_the_rounds_so_f
     """The oracle keeps all models; the state keeps two means and two counts."""
     state: State = {}
     for rounds in range(1, len(values) + 1):
-        state = averaged(state, rounds, {"w": torch.tensor([values[rounds - 1]], dtype=torch.float64)})
+        model = {"w": torch.tensor([values[rounds - 1]], dtype=torch.float64), "counter": torch.tensor(rounds)}
+        state = averaged(state, rounds, model)
         window = int(state["counts"][0])
         expected = sum(values[rounds - window : rounds]) / window
         assert float(mean_of(state)["w"]) == pytest.approx(expected, abs=1e-9)
         assert rounds / SHARE <= window <= max(1, rounds / SHARE + rounds / (SHARE - 1) + 1)
-        assert len(state) <= 3
-
-
-def test_counters_are_the_last_ones() -> None:
-    state: State = {}
-    for rounds in range(1, 21):
-        state = averaged(state, rounds, {"steps": torch.tensor(rounds)})
-    assert int(mean_of(state)["steps"]) == 20
+        assert int(mean_of(state)["counter"]) == rounds
+        assert len(state) <= 5
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedacg+ecgr", "fedexp"])
@@ -71,42 +65,28 @@ def test_it_averages_what_the_rule_serves_and_changes_nothing_for_clients(
                 assert torch.allclose(tensor, torch.stack([b[name] for _, b in recent]).mean(0), atol=1e-6)
 
 
-def small(**changes: Any) -> Experiment:
-    return load("demo", {"partition.clients": 3, "data.fraction": 0.3, "run.served": "average", **changes})
-
-
 @pytest.mark.slow
-def test_serial_pooled_and_resumed_serve_the_same_bits(tmp_path: Path) -> None:
-    chosen = small(**{"federation.rounds": 12, "schedule.name": "constant"})
-    run(chosen, tmp_path / "serial")
-    run(chosen, tmp_path / "pooled", workers=2)
-
-    class Stop(Exception):
-        pass
-
-    def stop(row: Any) -> None:
-        if row["round"] == 9:
-            raise Stop
-
-    with pytest.raises(Stop):
-        run(chosen, tmp_path / "resumed", watch=stop)
-    run(chosen, tmp_path / "resumed", resume=True)
-    models = {(tmp_path / name / "model.safetensors").read_bytes() for name in ("serial", "pooled", "resumed")}
-    assert len(models) == 1
-
-
-@pytest.mark.slow
-def test_a_federation_serves_the_average_of_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_serial_pooled_resumed_and_federated_serve_the_same_bits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pytest.importorskip("flwr", reason="the flower extra is not installed")
     from support.federations import experiment, federate
 
     offer(monkeypatch, net=small_net)
     chosen = experiment("fedacg", changes={"run.served": "average", "federation.rounds": 10})
-    run(chosen, tmp_path / "simulated")
+    run(chosen, tmp_path / "serial")
+    run(chosen, tmp_path / "pooled", workers=2)
+
+    def stop(row: Any) -> None:
+        if row["round"] == 9:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        run(chosen, tmp_path / "resumed", watch=stop)
+    run(chosen, tmp_path / "resumed", resume=True)
     federate(chosen, tmp_path / "federated")
-    assert (tmp_path / "simulated/model.safetensors").read_bytes() == (
-        tmp_path / "federated/model.safetensors"
-    ).read_bytes()
+    names = ("serial", "pooled", "resumed", "federated")
+    assert len({(tmp_path / name / "model.safetensors").read_bytes() for name in names}) == 1
 
 
 def test_a_models_file_has_the_shapes_of_the_model(tmp_path: Path) -> None:
