@@ -32,7 +32,23 @@ class Plain:
 
 
 @component
-class ECGR:
+class Damping:
+    """Keep a share of the steps, damp the others by ``beta``, restore the norm; a subclass says which steps."""
+
+    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"beta": (0.05, 1.0)}
+    beta: Fraction = 0.2
+    keep: PositiveFraction = 0.5
+
+    def __call__(self, geometry: Geometry) -> Regulation:
+        return damp(geometry, self.select(geometry, share(geometry.steps, self.keep)), self.beta)
+
+    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
+        """The ``count`` steps to keep."""
+        raise NotImplementedError
+
+
+@component
+class ECGR(Damping):
     """Keep the steps that herd around zero, damp the others by beta, restore the norm.
 
     ``beta = 1`` leaves the update unchanged; ``beta = 0`` discards the exploratory steps.
@@ -41,16 +57,12 @@ class ECGR:
     (1,)
     """
 
-    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"beta": (0.05, 1.0)}
-    beta: Fraction = 0.2
-    keep: PositiveFraction = 0.5
-
-    def __call__(self, geometry: Geometry) -> Regulation:
-        return damp(geometry, herd(geometry.gram, count=share(geometry.steps, self.keep)), self.beta)
+    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
+        return herd(geometry.gram, count)
 
 
 @component
-class SafeECGR:
+class SafeECGR(ECGR):
     """ECGR with a damping that its error bound covers: beta is raised to |a|^2 / |b|^2 where it is smaller.
 
     a is the sum of the kept steps, b that of the others. If <c, mu> > 0 and a is better aligned with mu than b, the
@@ -60,12 +72,8 @@ class SafeECGR:
     0.25
     """
 
-    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"beta": (0.05, 1.0)}
-    beta: Fraction = 0.2
-    keep: PositiveFraction = 0.5
-
     def __call__(self, geometry: Geometry) -> Regulation:
-        kept = herd(geometry.gram, count=share(geometry.steps, self.keep))
+        kept = self.select(geometry, share(geometry.steps, self.keep))
         beta = min(1.0, max(self.beta, _cover(geometry, kept)))
         return damp(geometry, kept, beta).with_metrics(beta=beta)
 
@@ -128,7 +136,7 @@ def _shortest_sums(lengths: NDArray[Any], row: Callable[[int], NDArray[Any]], co
     return kept
 
 
-def _cover(geometry: Geometry, kept: list[int]) -> float:
+def _cover(geometry: Geometry, kept: Sequence[int]) -> float:
     """|a|^2 / |b|^2 with a the sum of the kept steps and b that of the others; 1 where b is nothing."""
     chosen = weigh(geometry.steps, kept, 0.0)
     rest = squared_length(geometry.gram, 1.0 - chosen)
@@ -136,23 +144,7 @@ def _cover(geometry: Geometry, kept: list[int]) -> float:
 
 
 @component
-class Control:
-    """Keep a share of the steps, damp the others by beta, restore the norm; a control says which steps."""
-
-    tunable: ClassVar[Mapping[str, tuple[float, float]]] = {"beta": (0.05, 1.0)}
-    beta: Fraction = 0.2
-    keep: PositiveFraction = 0.5
-
-    def __call__(self, geometry: Geometry) -> Regulation:
-        return damp(geometry, self.select(geometry, share(geometry.steps, self.keep)), self.beta)
-
-    def select(self, geometry: Geometry, count: int) -> Sequence[int]:
-        """The ``count`` steps to keep."""
-        raise NotImplementedError
-
-
-@component
-class RandomHalf(Control):
+class RandomHalf(Damping):
     """Keep random steps. The choice depends on ``seed`` and the steps themselves, so it is pure and varies by round."""
 
     seed: int = 0
@@ -165,7 +157,7 @@ class RandomHalf(Control):
 
 
 @component
-class FirstHalf(Control):
+class FirstHalf(Damping):
     """Keep the first steps of the round."""
 
     def select(self, geometry: Geometry, count: int) -> Sequence[int]:
@@ -173,7 +165,7 @@ class FirstHalf(Control):
 
 
 @component
-class LastHalf(Control):
+class LastHalf(Damping):
     """Keep the last steps of the round."""
 
     def select(self, geometry: Geometry, count: int) -> Sequence[int]:
@@ -181,7 +173,7 @@ class LastHalf(Control):
 
 
 @component
-class SmallestNorm(Control):
+class SmallestNorm(Damping):
     """Keep the shortest steps."""
 
     def select(self, geometry: Geometry, count: int) -> Sequence[int]:
@@ -190,7 +182,7 @@ class SmallestNorm(Control):
 
 
 @component
-class MostAligned(Control):
+class MostAligned(Damping):
     """Keep the steps with the largest cosine to the mean step."""
 
     def select(self, geometry: Geometry, count: int) -> Sequence[int]:

@@ -48,7 +48,7 @@ from ecgr.flower.apps.wire import (
 )
 from ecgr.simulation.client import batch_sizes, nonfinite
 from ecgr.simulation.heads import expected_part, kind_of
-from ecgr.simulation.rounds import Line, Replies
+from ecgr.simulation.rounds import RESERVED, Replies
 from ecgr.simulation.server import dp_of
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
@@ -361,7 +361,7 @@ def expected_steps(problem: Problem, examples: int) -> int:
 def reserved_names(problem: Problem) -> set[str]:
     """The names that the record gives to numbers of its own, and those of all metrics."""
     reported = (each.name for each in fields(Report))
-    return {*Line.__annotations__, *reported, *METRIC_TABLE, *(metric.name for metric in problem.metrics), "clipped"}
+    return {*RESERVED, *reported, *METRIC_TABLE, *(metric.name for metric in problem.metrics), "clipped"}
 
 
 def _metrics(problem: Problem, record: MetricRecord) -> dict[str, float]:

@@ -260,15 +260,14 @@ def local_steps(problem: Problem, client: int) -> int:
 
 
 def batch_sizes_of(problem: Problem, client: int) -> list[int]:
-    """The sizes of the batches of a client's epoch."""
-    federation = problem.experiment.federation
-    return batch_sizes(samples_of(problem, client), federation.batch_size, federation.last_batch)
+    """The sizes of the batches of a client's epoch.
 
-
-def samples_of(problem: Problem, client: int) -> int:
-    """How many samples an epoch of a client has: its own, or of pooled ones as many as a round's participants have."""
-    count, experiment = len(problem.partition.clients[client]), problem.experiment
-    return max(1, round(experiment.federation.participation * count)) if experiment.partition.pooled else count
+    An epoch has all of its samples, or of pooled ones as many as a round's participants have.
+    """
+    federation, count = problem.experiment.federation, len(problem.partition.clients[client])
+    if problem.experiment.partition.pooled:
+        count = max(1, round(federation.participation * count))
+    return batch_sizes(count, federation.batch_size, federation.last_batch)
 
 
 def batch_sizes(samples: int, batch_size: int, last_batch: str) -> list[int]:

@@ -21,18 +21,12 @@ from ecgr.simulation.workspace import Feed, Problem, Workspace
 from ecgr.tasks.losses import BCE, MSE, CrossEntropy, evaluation_of
 
 ROWS = 1000
-KINDS: Mapping[Any, str] = {
-    CrossEntropy: "classes",
-    nn.CrossEntropyLoss: "classes",
-    nn.functional.cross_entropy: "classes",
-    BCE: "labels",
-    nn.BCEWithLogitsLoss: "labels",
-    nn.functional.binary_cross_entropy_with_logits: "labels",
-    MSE: "numbers",
-    nn.MSELoss: "numbers",
-    nn.functional.mse_loss: "numbers",
+KINDS: Mapping[str, tuple[Any, ...]] = {
+    "classes": (CrossEntropy, nn.CrossEntropyLoss, nn.functional.cross_entropy),
+    "labels": (BCE, nn.BCEWithLogitsLoss, nn.functional.binary_cross_entropy_with_logits),
+    "numbers": (MSE, nn.MSELoss, nn.functional.mse_loss),
 }
-"""What targets are, by the loss or its class."""
+"""What targets are, with the losses, or their classes, that say so."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -133,7 +127,7 @@ def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
 def kind_of(problem: Problem) -> str:
     """What the targets are for a head: ``classes``, ``binary`` (one output), ``labels`` or ``numbers``."""
     own: Any = getattr(problem.loss, "function", evaluation_of(problem.loss))
-    kind = next((kind for known, kind in KINDS.items() if own is known or type(own) is known), None)
+    kind = next((kind for kind, known in KINDS.items() if own in known or type(own) in known), None)
     if kind is None:
         name = getattr(own, "__name__", type(own).__name__)
         raise ConfigError(f"head: the loss {name} has no closed form; expected cross_entropy, bce or mse")

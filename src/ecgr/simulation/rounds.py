@@ -10,7 +10,7 @@ from abc import abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, TypedDict
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,7 +27,7 @@ from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluate import Evaluation, OwnJob, averaged, evaluate, evaluate_own, mean_of
 from ecgr.simulation.heads import Sums, collect_sums, head_round, solved, with_head
 from ecgr.simulation.kept import Kept
-from ecgr.simulation.server import dp_of, draw, first_clip, moved_clip, noised, public_row, server_steps
+from ecgr.simulation.server import CLIP, dp_of, draw, first_clip, noised, public_row, server_steps
 from ecgr.simulation.workspace import Problem
 from ecgr.streams import stream
 
@@ -73,27 +73,11 @@ class Snapshot:
     head: State = field(default_factory=dict)
 
 
-class Line(TypedDict, total=False):
-    """A round in the record. No metric of a client may have one of these names."""
-
-    round: int
-    accuracy: float
-    metrics: dict[str, float]
-    loss: float
-    train_loss: float | None
-    worst_client: float | None
-    lr: float
-    seconds: float
-    examples: int
-    bytes_up: int
-    bytes_down: int
-    step_norm: float
-    clients: list[dict[str, Any]]
-    rejected: list[dict[str, Any]]
-    without_head: dict[str, Any]
-    privacy: dict[str, float | None]
-    scored_on: str
-    own: Mapping[str, Any]
+RESERVED = frozenset({
+    "round", "accuracy", "metrics", "loss", "train_loss", "worst_client", "lr", "seconds", "examples", "bytes_up",
+    "bytes_down", "step_norm", "clients", "rejected", "without_head", "privacy", "scored_on", "own",
+})  # fmt: skip
+"""What a line of the record has. No metric of a client may have one of these names."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -155,8 +139,8 @@ def round_jobs(problem: Problem, snapshot: Snapshot, clients: Sequence[int] | No
     algorithm, sizes = problem.experiment.algorithm, problem.partition.sizes()
     if clients is None and not problem.trains:
         return []
-    lr, server = learning_rate(problem, snapshot.rounds), algorithm.broadcast(snapshot.server)
-    server = {**server, **moved_clip(snapshot.server)}
+    lr, clip = learning_rate(problem, snapshot.rounds), {k: v for k, v in snapshot.server.items() if k == CLIP}
+    server = {**algorithm.broadcast(snapshot.server), **clip}
     jobs = []
     for client in participants(problem, snapshot.rounds) if clients is None else clients:
         state = snapshot.clients.get(client) or problem.first_state(snapshot.params)
@@ -222,7 +206,7 @@ def finish_round(
         with one_thread():
             after = replace(after, head=solved(problem, sums.total))
         evaluation = score(after)
-    row: Line = {
+    row: dict[str, Any] = {
         "round": after.rounds,
         "metrics": dict(evaluation.metrics),
         "loss": evaluation.loss,

@@ -47,11 +47,6 @@ def first_clip(experiment: Experiment) -> State:
     return {} if dp is None or dp.quantile is None else {CLIP: torch.tensor(dp.clip, dtype=torch.float64)}
 
 
-def moved_clip(server: State) -> State:
-    """The same, of a round under way."""
-    return {CLIP: server[CLIP]} if CLIP in server else {}
-
-
 def clip_upload(experiment: Experiment, server: State, trace: Trace) -> Trace:
     """A client's round with its update clipped."""
     dp = dp_of(experiment)

@@ -219,10 +219,10 @@ class Problem:
     metrics: tuple[Metric, ...]
     train: Held
     test: Held
-    classes: int | None
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
     partition: Partition
+    classes: int | None = None
+    mean: tuple[float, ...] = ()
+    std: tuple[float, ...] = ()
     test_clients: NDArray[np.int64] | None = None
     device: str = "cpu"
     notes: tuple[str, ...] = ()

@@ -127,7 +127,10 @@ class WorkerPool(ABC, Generic[W]):
                 elif isinstance(answer, Lost):
                     results[held] = Lost(f"{answer.reason}, {ATTEMPTS} times")
                 else:
-                    result, received = answer_of(answer), getattr(jobs[held], "received", None)
+                    ok, result = pickle.loads(answer)
+                    if not ok:
+                        raise result
+                    received = getattr(jobs[held], "received", None)
                     results[held] = result if received is None else received(result)
                     if isinstance(results[held], Rest):
                         jobs[held], attempts[held] = results.pop(held).job, 0
@@ -182,14 +185,6 @@ class Desk:
                 pickle.loads(answer := pack((False, error)))
                 return answer
             return pack((False, RuntimeError(f"{type(error).__name__}: {error}")))
-
-
-def answer_of(answer: bytes) -> Any:
-    """What a job answered; what it raised is raised here."""
-    ok, value = pickle.loads(answer)
-    if not ok:
-        raise value
-    return value
 
 
 @dataclass(eq=False)

@@ -181,7 +181,7 @@ class RayPool(WorkerPool[W]):
         return Worker(actor, actor.versions.remote(), ready=False)
 
     def _send(self, worker: Worker, message: bytes) -> None:
-        worker.pipe = worker.process.run.remote(message)
+        worker.pipe = worker.process.answer.remote(message)
 
     def _answers(self) -> Iterator[tuple[Worker, bytes | Lost]]:
         import ray
@@ -231,15 +231,9 @@ def _open_there(
     return open_workspace()
 
 
-class _Actor:
-    """A worker's own process: answers jobs."""
-
-    def __init__(self, open_workspace: Callable[[], Any]) -> None:
-        torch.set_num_threads(1)
-        self._desk = Desk(open_workspace)
+class _Actor(Desk):
+    """A worker's own process."""
 
     def versions(self) -> dict[str, str]:
+        torch.set_num_threads(1)
         return dict(VERSIONS)
-
-    def run(self, message: bytes) -> bytes:
-        return self._desk.answer(message)
