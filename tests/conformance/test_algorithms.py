@@ -1,8 +1,6 @@
 """Every entry of ALGORITHMS with every regulator, through the one training loop. A new entry is tested by existing."""
 
-from collections.abc import Mapping
 from itertools import product
-from typing import Any
 
 import pytest
 import torch
@@ -15,7 +13,8 @@ from ecgr.simulation.client import ClientJob, train_client
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import Snapshot, participants, play_round, start
 from ecgr.simulation.workspace import Problem, Workspace
-from support.problems import TRAINED, blobs, offer, problem, small_net
+from support.problems import TRAINED
+from support.problems import four_clients as task
 from support.quick import quick_where
 
 OTHER_STEP = {"fedadam", "fedyogi", "fedexp"}  # the model that is handed out does not move by the mean update
@@ -28,24 +27,6 @@ with_every_regulator = pytest.mark.parametrize(
         product(sorted(TRAINED), sorted(REGULATORS)),
     ),
 )
-
-
-@pytest.fixture(autouse=True)
-def _models(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, net=small_net)
-
-
-def task(name: str, regulator: str = "ecgr", **sections: Mapping[str, Any]) -> Problem:
-    """Four clients of 10, 4, 7 and 3 images: 3, 1, 2 and 1 steps."""
-    settings: dict[str, Mapping[str, Any]] = {
-        "model": {"name": "net"},
-        "algorithm": {"name": name},
-        "regulator": {"name": regulator},
-        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
-        "federation": {"rounds": 3, "batch_size": 4},
-        **sections,
-    }
-    return problem(blobs(24), [range(10), range(10, 14), range(14, 21), range(21, 24)], **settings)
 
 
 def finite(state: State) -> bool:
@@ -75,7 +56,7 @@ def train(task: Problem, snapshot: Snapshot, client: int, workspace: Workspace) 
 
 @with_every_regulator
 def test_a_round_with_every_regulator_moves_the_model_and_stays_finite(name: str, regulator: str) -> None:
-    problem = task(name, regulator)
+    problem = task(name, regulator={"name": regulator})
     snapshot, workspace = start(problem), Workspace(problem)
     results = []
     for client in range(4):
@@ -120,7 +101,7 @@ def test_partial_participation_over_three_rounds(name: str) -> None:
 @pytest.mark.parametrize("name", sorted(set(TRAINED) - OTHER_STEP))
 def test_one_client_alone_with_plain_updates_moves_the_model_to_its_end_point(name: str) -> None:
     """w - (w - end) is end, up to the last bit of the larger of the two."""
-    problem = task(name, "none")
+    problem = task(name, regulator={"name": "none"})
     snapshot, workspace = start(problem), Workspace(problem)
     result, _ = train(problem, snapshot, 0, workspace)
     end = workspace.spec.read(workspace.model)

@@ -27,7 +27,7 @@ def heavy() -> tuple[Any, Any]:
 class Scores(nn.Module):
     """A transformer's logits: transformers give them in an object of their own."""
 
-    def __init__(self, heavy: tuple[Any, Any], *, adapters: bool = True) -> None:
+    def __init__(self, heavy: tuple[Any, Any]) -> None:
         super().__init__()
         transformers, peft = heavy
         config = transformers.BertConfig(
@@ -35,10 +35,8 @@ class Scores(nn.Module):
             max_position_embeddings=LENGTH, num_labels=CLASSES, hidden_dropout_prob=0.0,
             attention_probs_dropout_prob=0.0,
         )  # fmt: skip
-        self.net = transformers.BertForSequenceClassification(config)
-        if adapters:
-            lora = peft.LoraConfig(r=RANK, target_modules=["query", "value"], modules_to_save=["classifier"])
-            self.net = peft.get_peft_model(self.net, lora)
+        lora = peft.LoraConfig(r=RANK, target_modules=["query", "value"], modules_to_save=["classifier"])
+        self.net = peft.get_peft_model(transformers.BertForSequenceClassification(config), lora)
 
     def forward(self, tokens: Tensor) -> Tensor:
         return self.net(input_ids=tokens).logits  # type: ignore[no-any-return]
@@ -58,15 +56,3 @@ def test_only_adapters_are_trained_and_sent(heavy: tuple[Any, Any], tmp_path: Pa
     left = load_file(tmp_path / "run" / "model.safetensors")
     assert all("lora_" in name or "classifier" in name for name in left)
     assert any(np.abs(value).sum() > 0 for name, value in left.items() if "lora_B" in name)
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
-def test_a_transformer_of_a_config_can_be_frozen_below_its_head(heavy: tuple[Any, Any]) -> None:
-    rng = np.random.default_rng(0)
-    x, y = rng.integers(VOCABULARY, size=(24, LENGTH)), np.arange(24) % CLASSES
-    whole = Scores(heavy, adapters=False)
-    task = ecgr.Task(model=whole, train=(x, y), test=(x, y), clients=2, partition=ecgr.IID(), trainable="head")
-    problem = prepare(ecgr.load(task, {"regulator.name": "none"}), task.load())
-    assert problem.notes == ()
-    assert problem.train.inputs.shape == (24, WIDTH)
-    assert all("classifier" in name for name in problem.spec.names)

@@ -15,29 +15,12 @@ from ecgr.simulation.client import ClientJob, batch_sizes, epoch_batches, nonfin
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.rounds import final_state, participants, play_round, simulate, start
-from ecgr.simulation.workspace import Problem, Workspace, safe_in_channels_last
+from ecgr.simulation.workspace import Workspace, safe_in_channels_last
 from ecgr.tasks.models import cnn
 from ecgr.tasks.partition import Partition
 from support.problems import TRAINED, Watching, blobs, offer, problem, same_bits, small_net, spoiled
+from support.problems import four_clients as task
 from support.quick import quick_where
-
-
-@pytest.fixture(autouse=True)
-def _models(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, net=small_net)
-
-
-def task(algorithm: str = "fedavg", **sections: Mapping[str, Any]) -> Problem:
-    settings: dict[str, Mapping[str, Any]] = {
-        "model": {"name": "net"},
-        "algorithm": {"name": algorithm},
-        "regulator": {"name": "ecgr"},
-        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
-        "federation": {"rounds": 3, "batch_size": 4},
-        **sections,
-    }
-    return problem(blobs(24), [range(10), range(10, 14), range(14, 21), range(21, 24)], **settings)
-
 
 # Statistics
 
@@ -229,21 +212,6 @@ def test_a_client_with_a_single_sample_takes_its_one_step_whatever_the_rule(samp
     assert all(batch_sizes(samples, 4, rule) == [1] * samples for rule in ("keep", "merge", "drop"))
 
 
-@pytest.mark.parametrize(
-    ("rule", "epochs", "steps"), [("keep", 1, 3), ("merge", 1, 2), ("drop", 1, 2), ("merge", 2, 4), ("keep", 2, 6)]
-)
-def test_the_last_short_batch_counts_as_a_step_unless_the_rule_says_otherwise(
-    rule: str, epochs: int, steps: int
-) -> None:
-    federation = {"rounds": 1, "batch_size": 4, "last_batch": rule, "local_epochs": epochs}
-    problem_ = problem(
-        blobs(18), [range(9), range(9, 18)], model={"name": "net"}, federation=federation, regulator={"name": "ecgr"}
-    )
-    outcome = play_round(problem_, SerialEngine(problem_), start(problem_))
-    assert [row["steps"] for row in outcome.row["clients"]] == [steps, steps]
-    assert all(entry.steps == steps and len(entry.kept) == max(1, steps // 2) for entry in outcome.kept)
-
-
 @pytest.mark.parametrize(("share", "count"), [(1.0, 4), (0.5, 2), (0.01, 1), (0.75, 3)])
 def test_the_share_of_participants_is_kept_and_at_least_one(share: float, count: int) -> None:
     problem = task(federation={"rounds": 50, "batch_size": 4, "participation": share})
@@ -259,30 +227,6 @@ def test_a_client_without_data_never_takes_part_and_counts_for_nothing() -> None
     assert participants(problem_, 0) == [0, 2]
     assert [row["client"] for row in outcome.row["clients"]] == [0, 2]
     assert outcome.row["worst_client"] == min(row["accuracy"] for row in outcome.row["clients"])
-
-
-@pytest.mark.parametrize("weights", ["examples", "uniform"])
-def test_scaffolds_variate_moves_by_shares_of_everybody_who_has_data(weights: str) -> None:
-    """Clients of 10, 7, 7 and no examples, two of the three take part: p = 10/24 and 7/24, or 1/3 each."""
-    problem_ = problem(
-        blobs(24),
-        [range(10), range(10, 17), range(17, 24), []],
-        model={"name": "net"},
-        algorithm={"name": "scaffold", "control_weights": weights},
-        federation={"rounds": 1, "batch_size": 4, "participation": 0.67},
-    )
-    changes: dict[int, Tensor] = {}
-
-    def look(result: Upload) -> Upload:
-        payload = result.payload  # c = 0 before, so a control changes by all that it is
-        changes[result.client] = payload["update"].double() / (float(payload["steps"]) * 0.001)
-        return result
-
-    control = play_round(problem_, Watching(problem_, look), start(problem_)).snapshot.server["control"]
-    assert len(changes) == 2
-    sizes, total = ([10, 7, 7], 24) if weights == "examples" else ([1, 1, 1], 3)
-    expected = sum((sizes[c] / total * change for c, change in changes.items()), torch.zeros(control.numel()).double())
-    assert torch.allclose(control.double(), expected, rtol=1e-5, atol=1e-7)
 
 
 def test_a_row_adds_up() -> None:

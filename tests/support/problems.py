@@ -80,6 +80,19 @@ def problem(data: Dataset, parts: Sequence[Sequence[int]], **sections: Mapping[s
     return replace(prepared, partition=Partition.of([list(part) for part in parts]))
 
 
+def four_clients(algorithm: str = "fedavg", **sections: Mapping[str, Any]) -> Problem:
+    """Clients of 10, 4, 7 and 3 images in batches of four, so 3, 1, 2 and 1 steps, on `small_net`."""
+    settings: dict[str, Mapping[str, Any]] = {
+        "model": {"name": small_net},
+        "algorithm": {"name": algorithm},
+        "regulator": {"name": "ecgr"},
+        "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
+        "federation": {"rounds": 3, "batch_size": 4},
+        **sections,
+    }
+    return problem(blobs(24), [range(10), range(10, 14), range(14, 21), range(21, 24)], **settings)
+
+
 class Watching:
     """A serial engine that hands every answer of a client to ``look`` before passing on what that returns."""
 
