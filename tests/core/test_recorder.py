@@ -181,13 +181,12 @@ def test_a_recorder_can_be_used_for_round_after_round() -> None:
 
 def test_parameters_that_are_frozen_tied_unused_or_of_no_optimiser() -> None:
     """Frozen ones are not recorded, tied ones once; what nothing moves has zeros."""
-    first, last = nn.Linear(4, 4, bias=False), nn.Linear(4, 4, bias=False)
+    first, last, frozen, head = (nn.Linear(4, n, bias=n == 2) for n in (4, 4, 4, 2))
     last.weight = first.weight
-    model = nn.Sequential(first, nn.Tanh(), last, nn.Linear(4, 4), nn.Linear(4, 2))
-    model[3].requires_grad_(False)
+    model = nn.Sequential(first, nn.Tanh(), last, frozen.requires_grad_(False), head)
     model.register_parameter("unused", nn.Parameter(torch.ones(3)))
-    frozen = model[3].weight.clone()
-    recorder = recorded(model, AdamW([first.weight, model.get_parameter("unused"), model[4].weight], lr=0.01))
+    before = frozen.weight.clone()
+    recorder = recorded(model, AdamW([first.weight, model.get_parameter("unused"), head.weight], lr=0.01))
     update = recorder.regulated(ecgr.ECGR())
     named = update.as_state_dict()
     assert set(named) == {"unused", "0.weight", "4.weight", "4.bias"}
@@ -195,7 +194,7 @@ def test_parameters_that_are_frozen_tied_unused_or_of_no_optimiser() -> None:
     update.apply_(model)
     assert last.weight is first.weight
     assert torch.equal(update.spec.read(model), update.start - update.flat)
-    assert torch.equal(model[3].weight, frozen)
+    assert torch.equal(frozen.weight, before)
 
 
 def test_asking_without_a_recorded_step_says_what_to_do() -> None:

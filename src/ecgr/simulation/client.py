@@ -62,7 +62,7 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
     trained = train(job, workspace, server, state)
     trace, kept, metrics = regulate(plan, trained, workspace)
     after, payload = experiment.algorithm.finish(clip_upload(experiment, job.server, trace), server, state)
-    opened = experiment.run.store == "auto" and not isinstance(trained.update, Tensor)
+    held = None if isinstance(trained.update, Tensor) else trained.update.store
     upload = Upload(
         client=job.client,
         examples=len(workspace.problem.partition.clients[job.client]),
@@ -73,7 +73,7 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
         seconds=time.perf_counter() - began,
         kept=kept,
         metrics=metrics,
-        store=trained.update.store if opened else None,
+        store=held if experiment.run.store == "auto" else None,
     )
     return upload, {**_to(after, "cpu"), **workspace.local_state()}
 

@@ -25,6 +25,7 @@ from ecgr.algorithms.parts import ServerSteps
 from ecgr.algorithms.privacy import DP, Numbers, clipped, epsilon, next_clip, noised_mean
 from ecgr.component import State
 from ecgr.config.experiment import Experiment
+from ecgr.config.optimizers import SGD
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import ConfigError
 from ecgr.files import append, flush
@@ -149,19 +150,15 @@ def server_steps(problem: Problem, params: Tensor, buffers: State, round_index: 
     problem.spec.write(params, model)
     write_buffers(buffers, model)
     feed, loss = Feed(model, problem.mean, problem.std), evaluation_of(problem.loss)
-    tensors = problem.spec.tensors(model)
+    optimizer = SGD(lr=part.lr, momentum=0.0).build(problem.spec.tensors(model), lr=part.lr)
     batch, rng = min(part.batch or len(samples), len(samples)), stream(seed, "server", round_index)
     with seeded(torch_seed(seed, "server", round_index)):
         for _ in range(part.steps):
             rows = torch.from_numpy(rng.permutation(len(samples))[:batch])
             targets = taken(samples.targets, rows).to(problem.device)
-            gradients = torch.autograd.grad(
-                loss(feed.outputs(samples.inputs, rows), targets), tensors, allow_unused=True
-            )
-            with torch.no_grad():
-                for tensor, gradient in zip(tensors, gradients, strict=True):
-                    if gradient is not None:
-                        tensor.sub_(gradient, alpha=part.lr)
+            optimizer.zero_grad()
+            loss(feed.outputs(samples.inputs, rows), targets).backward()  # type: ignore[no-untyped-call]
+            optimizer.step()
     return problem.spec.read(model).cpu()
 
 
