@@ -47,30 +47,24 @@ from ecgr.simulation.rounds import Snapshot, play_round, start
 from ecgr.simulation.workspace import Problem, Workspace
 from oracles.federated import Client, momentum_weights, scaffold
 from oracles.two_clients import EVERYBODY, MEAN, U_A, U_B, assert_is, signed
-from support.problems import blobs, flat, offer, one_pixel, problem, same_bits, small_net, two_parameters
+from support.problems import blobs, flat, one_pixel, problem, same_bits, small_net, two_parameters
 
 
 def s(z: float) -> float:
     return 1 / (1 + exp(-z))
 
 
-@pytest.fixture
-def world(monkeypatch: pytest.MonkeyPatch) -> Any:
+def world(algorithm: Mapping[str, Any], **sections: Mapping[str, Any]) -> Problem:
     """Clients A and B as above; keyword arguments are config sections."""
-    offer(monkeypatch, two=two_parameters)
-
-    def make(algorithm: Mapping[str, Any], **sections: Mapping[str, Any]) -> Problem:
-        settings: dict[str, Mapping[str, Any]] = {
-            "model": {"name": "two"},
-            "regulator": {"name": "none"},
-            "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.0},
-            "federation": {"rounds": 3, "batch_size": 1},
-            **sections,
-            "algorithm": algorithm,
-        }
-        return problem(one_pixel([255, 255, 255], [0, 0, 1]), [[0, 1], [2]], **settings)
-
-    return make
+    settings: dict[str, Mapping[str, Any]] = {
+        "model": {"name": two_parameters},
+        "regulator": {"name": "none"},
+        "optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.0},
+        "federation": {"rounds": 3, "batch_size": 1},
+        **sections,
+        "algorithm": algorithm,
+    }
+    return problem(one_pixel([255, 255, 255], [0, 0, 1]), [[0, 1], [2]], **settings)
 
 
 def played(task: Problem, rounds: int = 1) -> Snapshot:
@@ -98,7 +92,7 @@ def aggregated(entry: Entry, server: Any = None) -> tuple[Tensor, Any]:
     return algorithm.aggregate(params, before, contributions(entry, before), EVERYBODY, 1.0)
 
 
-def test_the_two_updates_are_those_of_the_derivation(world: Any) -> None:
+def test_the_two_updates_are_those_of_the_derivation() -> None:
     """Also with momentum 0.9: A's second displacement is 0.2689… + 0.9 * 0.5, so u_A = -(0.5 + 0.7189…)."""
     task = world({"name": "fedavg"})
     snapshot = start(task)
@@ -115,7 +109,7 @@ def test_the_two_updates_are_those_of_the_derivation(world: Any) -> None:
     assert_is(result.payload["update"], -(0.5 + 1 - s(1) + 0.9 * 0.5))
 
 
-def test_the_training_loss_is_the_mean_over_samples_before_each_step(world: Any) -> None:
+def test_the_training_loss_is_the_mean_over_samples_before_each_step() -> None:
     """A: -log s(0) = log 2 at a = 0, then -log s(1) at a = 0.5."""
     task = world({"name": "fedavg"})
     snapshot = start(task)
@@ -123,12 +117,12 @@ def test_the_training_loss_is_the_mean_over_samples_before_each_step(world: Any)
     assert result.train_loss == pytest.approx((np.log(2) - np.log(s(1))) / 2, rel=1e-6)
 
 
-def test_the_training_loss_weighs_batches_by_their_samples(world: Any) -> None:
+def test_the_training_loss_weighs_batches_by_their_samples() -> None:
     """Labels 0, 0, 1 in batches of 2 and 1 at w = (1, -1), lr next to nothing: (2 * -log s(2) + -log s(-2)) / 3."""
     task = problem(
         one_pixel([255, 255, 255], [0, 0, 1]),
         [[0, 1, 2]],
-        model={"name": "two"},
+        model={"name": two_parameters},
         optimizer={"name": "sgd", "lr": 1e-9},
         federation={"batch_size": 2},
     )
@@ -140,19 +134,19 @@ def test_the_training_loss_weighs_batches_by_their_samples(world: Any) -> None:
 # FedAvg: w = -(2/3 u_A + 1/3 u_B) = (2 * 0.7689414 - 0.5) / 3 = 0.3459609
 
 
-def test_fedavg_by_hand(world: Any) -> None:
+def test_fedavg_by_hand() -> None:
     """w <- 0 - (2 u_A + u_B) / 3, so a = 0.3459609475799967."""
     assert_is(aggregated(FedAvg())[0], 0.3459609475799967)
     assert_is(played(world({"name": "fedavg"})).params, 0.3459609475799967)
 
 
-def test_fedavg_with_a_server_learning_rate_by_hand(world: Any) -> None:
+def test_fedavg_with_a_server_learning_rate_by_hand() -> None:
     """Half the step: a = 0.17298047."""
     assert_is(aggregated(FedAvg(server_lr=0.5))[0], 0.3459609475799967 / 2)
     assert_is(played(world({"name": "fedavg", "server_lr": 0.5})).params, 0.3459609475799967 / 2)
 
 
-def test_fedprox_by_hand(world: Any) -> None:
+def test_fedprox_by_hand() -> None:
     """mu = 0.1: the gradient gets mu (w - 0) = (0.1 a, -0.1 a), so a <- a + 1 - s(2a) - 0.1 a.
 
     A:  0 -> 0.5 -> 0.5 + 0.2689414213699951 - 0.05 = 0.7189414213699951.   B:  0 -> -0.5 (at a = 0 the term is 0).
@@ -165,7 +159,7 @@ def test_fedprox_by_hand(world: Any) -> None:
     assert_is(aggregated(FedProx())[0], 0.3459609475799967)
 
 
-def test_fednova_by_hand(world: Any) -> None:
+def test_fednova_by_hand() -> None:
     """a_A = 2, a_B = 1. Normalised: u_A / 2 = -0.38447071, u_B = 0.5.
 
     Mean: (2 * -0.3844707106849976 + 0.5) / 3 = -0.0896471404566650.  Effective steps: 2/3 * 2 + 1/3 * 1 = 5/3.
@@ -178,7 +172,7 @@ def test_fednova_by_hand(world: Any) -> None:
     assert_is(played(world({"name": "fednova", "normalizer": "steps"})).params, 0.1494119007611084)
 
 
-def test_fednova_with_momentum_normaliser_by_hand(world: Any) -> None:
+def test_fednova_with_momentum_normaliser_by_hand() -> None:
     """Momentum 1/2. A: steps 0.5, then 0.2689414 + 0.25, so u_A = -1.0189414213699951; u_B = 0.5.
 
     a_A: the first gradient enters 1 + 1/2 times, the second once: 2.5.  a_B = 1.
@@ -190,7 +184,7 @@ def test_fednova_with_momentum_normaliser_by_hand(world: Any) -> None:
     assert_is(played(task).params, 0.2101020913973307)
 
 
-def test_scaffold_by_hand(world: Any) -> None:
+def test_scaffold_by_hand() -> None:
     """First round: c = c_i = 0, so the model moves as FedAvg's, to a = 0.3459609475799967.
 
     c_A' = 0 - 0 + u_A / (2 * 1) = -0.3844707106849976,  c_B' = u_B / 1 = 0.5,
@@ -203,7 +197,7 @@ def test_scaffold_by_hand(world: Any) -> None:
     assert_is(snapshot.clients[1]["control"], 0.5)
 
 
-def test_scaffold_in_its_second_round_by_hand(world: Any) -> None:
+def test_scaffold_in_its_second_round_by_hand() -> None:
     """B in round 2, from a = 0.34596095: gradient +s(2a) = s(0.6919219), correction c - c_B = -0.0896471 - 0.5.
 
     a <- a - (s(2a) - 0.5896471404566650); then c_B' = c_B - c + (start - end) / 1 = s(2a): with one step, the variate
@@ -218,7 +212,7 @@ def test_scaffold_in_its_second_round_by_hand(world: Any) -> None:
     assert_is(dict(state)["control"], gradient)
 
 
-def test_fedavgm_by_hand(world: Any) -> None:
+def test_fedavgm_by_hand() -> None:
     """First round v = mean, as FedAvg. With v = (1, -1) before: v' = 0.9 + MEAN = 0.5540390524, a = -0.5540390524."""
     assert_is(played(world({"name": "fedavgm"})).params, 0.3459609475799967)
     params, server = aggregated(FedAvgM(server_momentum=0.9), {"rule/velocity": signed(1.0)})
@@ -226,7 +220,7 @@ def test_fedavgm_by_hand(world: Any) -> None:
     assert_is(server["rule/velocity"], 0.5540390524200033)
 
 
-def test_fedadam_by_hand(world: Any) -> None:
+def test_fedadam_by_hand() -> None:
     """u = MEAN = -0.34596095, u^2 = 0.1196889773; server_lr 0.01, beta1 0.9, beta2 0.99, tau 0.001, no bias correction.
 
     m = 0.9 * 0 + 0.1 u = -0.03459609475799967
@@ -244,7 +238,7 @@ def test_fedadam_by_hand(world: Any) -> None:
     assert_is(played(world({"name": "fedadam"})).params, a)
 
 
-def test_fedyogi_by_hand(world: Any) -> None:
+def test_fedyogi_by_hand() -> None:
     """As FedAdam, but v = tau^2 - 0.01 u^2 sign(tau^2 - u^2) = 1e-6 + 0.001196889773 = 0.001197889773, as u^2 > tau^2.
 
     With v = 1 before and u^2 = 0.1197 < 1 the sign is the other: v' = 1 - 0.001196889773 = 0.998803110227.
@@ -259,7 +253,7 @@ def test_fedyogi_by_hand(world: Any) -> None:
     np.testing.assert_allclose(large["rule/square"].numpy(), [0.998803110227] * 2, rtol=1e-6)
 
 
-def test_ecgr_on_collinear_steps_is_plain_training(world: Any) -> None:
+def test_ecgr_on_collinear_steps_is_plain_training() -> None:
     """All of A's steps are multiples of (-1, 1): damping some changes the length alone, and the length is restored."""
     plain = played(world({"name": "fedavg"})).params
     regulated = played(world({"name": "fedavg"}, regulator={"name": "ecgr", "beta": 0.0})).params
@@ -269,29 +263,22 @@ def test_ecgr_on_collinear_steps_is_plain_training(world: Any) -> None:
 # Relations between algorithms
 
 
-@pytest.fixture
-def nets(monkeypatch: pytest.MonkeyPatch) -> Any:
+def nets(algorithm: Mapping[str, Any], parts: Sequence[Sequence[int]] | None = None, **sections: Any) -> Problem:
     """Three clients of 8, 4 and 12 images in batches of 4, on a model with BatchNorm."""
-    offer(monkeypatch, net=small_net)
-
-    def make(algorithm: Mapping[str, Any], parts: Sequence[Sequence[int]] | None = None, **sections: Any) -> Problem:
-        settings: dict[str, Any] = {
-            "model": {"name": "net"},
-            "regulator": {"name": "ecgr"},
-            "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
-            "federation": {"rounds": 3, "batch_size": 4},
-            **sections,
-            "algorithm": algorithm,
-        }
-        parts = parts or [range(8), range(8, 12), range(12, 24)]
-        return problem(blobs(24), parts, **settings)
-
-    return make
+    settings: dict[str, Any] = {
+        "model": {"name": small_net},
+        "regulator": {"name": "ecgr"},
+        "optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.9},
+        "federation": {"rounds": 3, "batch_size": 4},
+        **sections,
+        "algorithm": algorithm,
+    }
+    return problem(blobs(24), parts or [range(8), range(8, 12), range(12, 24)], **settings)
 
 
 @pytest.mark.parametrize("regulator", ["none", "ecgr"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
-def test_scaffold_in_its_first_round_is_fedavg_to_the_bit(nets: Any, regulator: str, momentum: float) -> None:
+def test_scaffold_in_its_first_round_is_fedavg_to_the_bit(regulator: str, momentum: float) -> None:
     sections = {"regulator": {"name": regulator}, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": momentum}}
     one, other = (played(nets({"name": name}, **sections)) for name in ("fedavg", "scaffold"))
     assert same_bits(one.params, other.params)
@@ -299,7 +286,7 @@ def test_scaffold_in_its_first_round_is_fedavg_to_the_bit(nets: Any, regulator: 
 
 @pytest.mark.parametrize("normalizer", ["steps", "momentum"])
 @pytest.mark.parametrize("regulator", ["none", "ecgr"])
-def test_fednova_with_equal_steps_is_fedavg(nets: Any, normalizer: str, regulator: str) -> None:
+def test_fednova_with_equal_steps_is_fedavg(normalizer: str, regulator: str) -> None:
     """Equal a_i = a: a * sum p_i u_i / a = sum p_i u_i."""
     parts = [range(8), range(8, 16), range(16, 24)]
     one = played(nets({"name": "fedavg"}, parts, regulator={"name": regulator}))
@@ -347,7 +334,7 @@ def test_scaffolds_control_under_partial_participation_moves_by_population_share
     assert_is(params, -7.0)
 
 
-def test_scaffolds_control_comes_from_the_training_that_took_place(nets: Any) -> None:
+def test_scaffolds_control_comes_from_the_training_that_took_place() -> None:
     """Regulation changes the upload, never c_i."""
     one = played(nets({"name": "scaffold"}, regulator={"name": "none"}))
     other = played(nets({"name": "scaffold"}, regulator={"name": "ecgr", "beta": 0.0}))
@@ -358,17 +345,14 @@ def test_scaffolds_control_comes_from_the_training_that_took_place(nets: Any) ->
 
 
 @pytest.mark.parametrize("weights", ["examples", "uniform"])
-def test_scaffold_without_momentum_equals_its_paper_over_several_rounds(
-    monkeypatch: pytest.MonkeyPatch, weights: str
-) -> None:
+def test_scaffold_without_momentum_equals_its_paper_over_several_rounds(weights: str) -> None:
     """Two unlike clients, three full-batch steps a round, five rounds: model, c and every c_i."""
-    offer(monkeypatch, two=two_parameters)
     pixels, labels = [255, 51, 204, 102, 153, 255, 204], [0, 0, 1, 0, 1, 1, 1]
     parts = [[0, 1, 2, 3], [4, 5, 6]]
     task = problem(
         one_pixel(pixels, labels),
         parts,
-        model={"name": "two"},
+        model={"name": two_parameters},
         regulator={"name": "none"},
         algorithm={"name": "scaffold", "control_weights": weights},
         optimizer={"name": "sgd", "lr": 0.8, "momentum": 0.0},
@@ -385,7 +369,7 @@ def test_scaffold_without_momentum_equals_its_paper_over_several_rounds(
         np.testing.assert_allclose(snapshot.clients[client]["control"].numpy(), expected, rtol=2e-5, atol=1e-6)
 
 
-def test_scaffolds_correction_stays_outside_the_momentum_buffer(world: Any) -> None:
+def test_scaffolds_correction_stays_outside_the_momentum_buffer() -> None:
     """A with momentum 0.9, c - c_A = (0.2, -0.2), lr 1: the buffer holds gradients only.
 
     Step 1: gradient -0.5, a = 0.5 - 0.2 = 0.3.  Step 2: gradient -(1 - s(0.6)), velocity -(1 - s(0.6)) - 0.45,
@@ -397,7 +381,7 @@ def test_scaffolds_correction_stays_outside_the_momentum_buffer(world: Any) -> N
     assert_is(result.payload["update"], -(0.3 + 1 - s(0.6) + 0.45 - 0.2))
 
 
-def test_the_correction_is_part_of_the_recorded_steps(world: Any) -> None:
+def test_the_correction_is_part_of_the_recorded_steps() -> None:
     """With beta 1 the regulated update is the plain one, correction included, to the bit."""
     sections = {"optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.9}}
     job = ClientJob(0, 0, 1.0, 1, flat(0, 0), {}, {"control": signed(0.2)}, {"control": signed(0.0)})

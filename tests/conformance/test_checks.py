@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -14,22 +15,16 @@ from ecgr.core.stores import STORES, DenseStore
 from ecgr.testing import check_algorithm, check_regulator, check_store
 from support.problems import TRAINED
 
-TOLERANCES = {"int8": 2e-2}
+OURS: dict[str, Callable[[], None]] = {
+    **{f"regulator {name}": partial(check_regulator, entry) for name, entry in REGULATORS.items()},
+    **{f"algorithm {name}": partial(check_algorithm, ALGORITHMS[name]) for name in TRAINED},
+    **{f"store {name}": partial(check_store, kind, None if kind.exact else 2e-2) for name, kind in STORES.items()},
+}
 
 
-@pytest.mark.parametrize("name", sorted(REGULATORS))
-def test_our_regulators_keep_their_promises(name: str) -> None:
-    check_regulator(REGULATORS[name])
-
-
-@pytest.mark.parametrize("name", TRAINED)
-def test_our_algorithms_keep_their_promises(name: str) -> None:
-    check_algorithm(ALGORITHMS[name])
-
-
-@pytest.mark.parametrize("name", sorted(STORES))
-def test_our_stores_keep_their_promises(name: str) -> None:
-    check_store(STORES[name], TOLERANCES.get(name))
+@pytest.mark.parametrize("name", OURS)
+def test_our_own_parts_keep_their_promises(name: str) -> None:
+    OURS[name]()
 
 
 def regulator(act: Callable[[Geometry], Any]) -> Any:

@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 from math import exp, log
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,21 +13,18 @@ from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import Score, shards, summarise
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import score, start
-from support.problems import blobs, dataset, flat, offer, one_pixel, problem, small_net, two_parameters
+from support.problems import blobs, dataset, flat, one_pixel, problem, small_net, two_parameters
 
 
-@pytest.fixture
-def two(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Six white images: labels 0, 0, 0, 1, 1, 1; three clients holding {0: 3, 1: 0}, {0: 0, 1: 2}, {0: 0, 1: 1}."""
-    offer(monkeypatch, two=two_parameters)
-    return problem(one_pixel([255] * 6, [0, 0, 0, 1, 1, 1]), [[0, 1, 2], [3, 4], [5]], model={"name": "two"})
+def test_accuracy_and_loss_by_hand() -> None:
+    """Six white images: labels 0, 0, 0, 1, 1, 1; three clients holding {0: 3, 1: 0}, {0: 0, 1: 2}, {0: 0, 1: 1}.
 
-
-def test_accuracy_and_loss_by_hand(two: Any) -> None:
-    """w = (1, -1), x = 1: class 0 always wins with probability s(2); half of the images are of class 0.
+    w = (1, -1), x = 1: class 0 always wins with probability s(2); half of the images are of class 0.
 
     Loss: (3 * -log s(2) + 3 * -log(1 - s(2))) / 6. Clients: the first holds class 0 only, accuracy 1; the others 0.
     """
+    data = one_pixel([255] * 6, [0, 0, 0, 1, 1, 1])
+    two = problem(data, [[0, 1, 2], [3, 4], [5]], model={"name": two_parameters})
     snapshot = replace(start(two), params=flat(1, -1))
     result = score(two, SerialEngine(two), snapshot)
     p = 1 / (1 + exp(-2))
@@ -37,16 +33,15 @@ def test_accuracy_and_loss_by_hand(two: Any) -> None:
     assert result.by_client.tolist() == [1.0, 0.0, 0.0]
 
 
-def test_a_clients_accuracy_mixes_class_accuracies_by_its_label_shares(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_clients_accuracy_mixes_class_accuracies_by_its_label_shares() -> None:
     """Class accuracies 1/2, 1, 0 (of 4, 2, 2 test images).
 
     Client 0 holds 3 of class 0 and 1 of class 1: 3/4 * 1/2 + 1/4 * 1 = 0.625.  Client 1 holds class 2 alone: 0.
     Client 2 holds one of each: (1/2 + 1 + 0) / 3 = 0.5.  Client 3 holds nothing: no number.
     """
-    offer(monkeypatch, net=small_net)
     labels = [0, 0, 0, 1, 2, 2, 0, 1, 2]
     data = dataset(np.zeros((9, 1, 4, 4), dtype=np.uint8), labels, classes=3)
-    task = problem(data, [[0, 1, 2, 3], [4, 5], [6, 7, 8], []], model={"name": "net"}, partition={"empty": "skip"})
+    task = problem(data, [[0, 1, 2, 3], [4, 5], [6, 7, 8], []], model={"name": small_net}, partition={"empty": "skip"})
     scores = [
         Score(3.0, 5, (np.array([[1, 2, 0], [2, 2, 1]]),), {}),
         Score(1.0, 3, (np.array([[1, 0, 0], [2, 0, 1]]),), {}),
@@ -58,11 +53,10 @@ def test_a_clients_accuracy_mixes_class_accuracies_by_its_label_shares(monkeypat
     assert np.isnan(result.by_client[3])
 
 
-def test_a_class_without_test_images_counts_for_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_class_without_test_images_counts_for_nobody() -> None:
     """No test image of class 2. Client 0 (0 and 2) is judged by class 0, client 1 (2 alone) not at all."""
-    offer(monkeypatch, net=small_net)
     data = dataset(np.zeros((4, 1, 4, 4), dtype=np.uint8), [0, 2, 2, 1], classes=3)
-    task = problem(data, [[0, 1], [2], [3]], model={"name": "net"})
+    task = problem(data, [[0, 1], [2], [3]], model={"name": small_net})
     result = summarise(task, [Score(1.0, 8, (np.array([[3, 1, 0], [4, 4, 0]]),), {})])
     assert result.by_client[0] == 0.75
     assert np.isnan(result.by_client[1])
@@ -71,8 +65,7 @@ def test_a_class_without_test_images_counts_for_nobody(monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("size", [1, 7, 10, 24, 1000])
 def test_the_numbers_do_not_depend_on_the_size_of_a_shard(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    offer(monkeypatch, net=small_net)
-    task = problem(blobs(24), [range(12), range(12, 24)], model={"name": "net"})
+    task = problem(blobs(24), [range(12), range(12, 24)], model={"name": small_net})
     snapshot, engine = start(task), SerialEngine(task)
     whole = score(task, engine, snapshot)
     monkeypatch.setattr(evaluation, "SHARD", size)
@@ -85,9 +78,8 @@ def test_the_numbers_do_not_depend_on_the_size_of_a_shard(monkeypatch: pytest.Mo
     assert pieces.by_client.tolist() == whole.by_client.tolist()
 
 
-def test_evaluation_uses_running_statistics_and_does_not_move_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, net=small_net)
-    task = problem(blobs(24), [range(24)], model={"name": "net"})
+def test_evaluation_uses_running_statistics_and_does_not_move_them() -> None:
+    task = problem(blobs(24), [range(24)], model={"name": small_net})
     snapshot, engine = start(task), SerialEngine(task)
     before = {name: b.clone() for name, b in snapshot.buffers.items()}
     one = score(task, engine, snapshot)

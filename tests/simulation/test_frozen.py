@@ -116,15 +116,6 @@ def test_the_slow_way_leads_to_the_same_model_and_nothing_frozen_moves(
         assert moved == name.startswith("fc."), name
 
 
-def test_without_trainable_batchnorm_moves_as_before(tmp_path: Path) -> None:
-    model = Written()
-    for parameter in model.net.parameters():
-        parameter.requires_grad_(False)
-    left = trained(task(model, None), tmp_path / "run")
-    assert not np.array_equal(left["net.1.running_mean"], model.state_dict()["net.1.running_mean"].numpy())
-    assert "net.0.weight" not in left
-
-
 def test_workers_and_this_process_train_the_same_bits() -> None:
     for make in (Written, lambda: Written(noise=0.1)):
         given = problem(task(make))

@@ -16,31 +16,15 @@ from ecgr.simulation.workspace import PRECISIONS, Problem, Workspace
 from support.problems import blobs, offer, problem, same_bits, small_net
 
 
-@pytest.fixture(autouse=True)
-def _models(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, net=small_net)
-
-
 def task(precision: str = "bf16", **sections: Any) -> Problem:
     settings = {
-        "model": {"name": "net"},
+        "model": {"name": small_net},
         "run": {"precision": precision},
         "federation": {"batch_size": 4},
         "regulator": {"name": "ecgr"},
         **sections,
     }
     return problem(blobs(24), [range(12), range(12, 24)], **settings)
-
-
-def test_the_models_products_are_bfloat16_and_what_it_gives_is_float32() -> None:
-    model, seen = nn.Sequential(nn.Linear(3, 3), nn.Linear(3, 2)), []
-    model[0].register_forward_hook(lambda module, given, found: seen.append(found.dtype))
-    outputs = PRECISIONS["bf16"](model)(torch.ones(1, 3))
-    assert seen == [torch.bfloat16]
-    assert outputs.dtype == torch.float32
-    outputs.sum().backward()
-    assert model[0].weight.grad is not None
-    assert model[0].weight.grad.dtype == torch.float32
 
 
 def test_a_clients_round_in_bf16_is_near_float32s_and_all_that_is_kept_is_float32() -> None:

@@ -35,14 +35,11 @@ def test_what_is_served_is_the_mean_of_a_seventh_to_a_quarter_of_the_rounds_so_f
 
 
 @pytest.mark.parametrize("method", ["fedavg", "fedacg+ecgr", "fedexp"])
-def test_it_averages_what_the_rule_serves_and_changes_nothing_for_clients(
-    method: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    offer(monkeypatch, net=small_net)
+def test_it_averages_what_the_rule_serves_and_changes_nothing_for_clients(method: str) -> None:
     outcomes = {}
     for kind in ("last", "average"):
         sections: dict[str, Any] = {
-            "model": {"name": "net"},
+            "model": {"name": small_net},
             "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9},
             "federation": {"rounds": ROUNDS, "batch_size": 8},
             "run": {"served": kind},
