@@ -279,7 +279,10 @@ def nets(algorithm: Mapping[str, Any], parts: Sequence[Sequence[int]] | None = N
 @pytest.mark.parametrize("regulator", ["none", "ecgr"])
 @pytest.mark.parametrize("momentum", [0.0, 0.9])
 def test_scaffold_in_its_first_round_is_fedavg_to_the_bit(regulator: str, momentum: float) -> None:
-    sections = {"regulator": {"name": regulator}, "optimizer": {"name": "sgd", "lr": 0.1, "momentum": momentum}}
+    sections: dict[str, Any] = {
+        "regulator": {"name": regulator},
+        "optimizer": {"name": "sgd", "lr": 0.1, "momentum": momentum},
+    }
     one, other = (played(nets({"name": name}, **sections)) for name in ("fedavg", "scaffold"))
     assert same_bits(one.params, other.params)
 

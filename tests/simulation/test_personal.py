@@ -20,7 +20,7 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.evaluate import combined
+from ecgr.simulation.evaluate import summarise_own
 from ecgr.simulation.prepare import prepare, prepare_site
 from ecgr.simulation.rounds import Outcome, simulate, start
 from ecgr.simulation.workspace import LOCAL, Problem
@@ -191,7 +191,7 @@ def test_each_client_counts_the_same_and_the_record_says_who_was_scored() -> Non
     """Three of five have a number: mean 0.6, by their 1, 1 and 8 samples 0.81; 0.18 is a fifth of the way up to 0.9."""
     problem = replace(made(experiment("fedavg")), partition=Partition.of([[i] for i in range(5)]))
     found = {0: {"loss": 1.0, "accuracy": 0.0}, 2: {"loss": 2.0, "accuracy": 0.9}, 3: {"loss": 6.0, "accuracy": 0.9}}
-    result = combined(problem, found, {0: 1, 2: 1, 3: 8})
+    result = summarise_own(problem, found, {0: 1, 2: 1, 3: 8})
     assert result.metrics["accuracy"] == pytest.approx(0.6)
     assert result.loss == 3.0
     assert result.own is not None

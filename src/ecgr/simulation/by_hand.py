@@ -186,7 +186,8 @@ def train_by_hand(
     assert layers is not None
     params, slope = start.clone().numpy(), torch.empty_like(start).numpy()
     own, slopes = _by_layer(layers, params), _by_layer(layers, slope)
-    differentiated = _differentiated(workspace, job.client)
+    loss: Any = workspace.problem.loss
+    differentiated = LOSSES[type(loss)] or turned(loss.for_client(workspace.class_counts(job.client)))
     correct = corrector(experiment.algorithm, start, server, state)
     term = experiment.algorithm.step_term(server, state)
     after = None if term is None else (job.lr * term).numpy()
@@ -218,12 +219,6 @@ def train_by_hand(
                 seconds += perf_counter() - began
     end = torch.from_numpy(params)
     return Trained(start - end if rows is None else Steps(rows, start, end, workspace.spec, seconds), total / seen)
-
-
-def _differentiated(workspace: Workspace, client: int) -> Differentiated:
-    loss: Any = workspace.problem.loss
-    known = LOSSES[type(loss)]
-    return known or turned(loss.for_client(torch.from_numpy(workspace.problem.class_counts[client])))
 
 
 def _differentiate(

@@ -164,7 +164,7 @@ def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Tensor], Tens
     """
     problem = workspace.problem
     own: Callable[[Tensor], Any] | None = getattr(problem.loss, "for_client", None)
-    loss: Any = problem.loss if own is None else own(torch.from_numpy(problem.class_counts[job.client]))
+    loss: Any = problem.loss if own is None else own(workspace.class_counts(job.client))
     if not getattr(problem.loss, "needs_teacher", False):
         return lambda rows: loss(*workspace.batch(workspace.train, rows, training=True))
     teacher = workspace.teacher(job.params, job.buffers)

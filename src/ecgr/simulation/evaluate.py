@@ -107,7 +107,7 @@ def scored(workspace: Workspace, rows: Tensor | slice) -> tuple[float, NDArray[A
 
 def evaluate(problem: Problem, engine: Engine, params: Tensor, buffers: Mapping[str, Tensor]) -> Evaluation:
     """Score a model on the problem's test samples."""
-    return summarise(problem, list(results(engine, list(shards(problem, params, buffers)), "the evaluation")))
+    return summarise(problem, list(results(engine, list(shards(problem, params, buffers)), "the evaluation was lost")))
 
 
 def shards(problem: Problem, params: Tensor, buffers: Mapping[str, Tensor]) -> Iterator[EvaluationJob]:
@@ -184,11 +184,11 @@ def _scores(workspace: Workspace, client: int) -> Scores:
 def evaluate_own(problem: Problem, engine: Engine, jobs: list[OwnJob]) -> Evaluation:
     """Score every client that has test samples of its own."""
     clients = [job.client for job in jobs]
-    found = dict(zip(clients, results(engine, jobs, "the evaluation"), strict=True))
-    return combined(problem, found, {job.client: job.cost for job in jobs})
+    found = dict(zip(clients, results(engine, jobs, "the evaluation was lost"), strict=True))
+    return summarise_own(problem, found, {job.client: job.cost for job in jobs})
 
 
-def combined(problem: Problem, found: Mapping[int, Scores], tests: Mapping[int, int]) -> Evaluation:
+def summarise_own(problem: Problem, found: Mapping[int, Scores], tests: Mapping[int, int]) -> Evaluation:
     """The means over clients, and what the record says of them; ``tests`` are their numbers of test samples."""
 
     def values(name: str) -> dict[int, float]:
@@ -227,14 +227,7 @@ def _told(own: Mapping[int, float], tests: Mapping[int, int], larger_is_better: 
     }
 
 
-# The model that is scored and handed out: the last one, or the average of the recent ones (`run.served`).
-#
-# Under a constant learning rate the last model jitters around where it is going; the mean of the recent ones does not,
-# so that every round's score is what one would have had by stopping there. The window is about the last fifth of the
-# rounds so far, from two running means in O(1) memory: the older one is served; when the newer one has seen a seventh
-# of all rounds, it takes the older one's place and a new one begins. So the window is a seventh to a quarter of the
-# rounds, and up to round 7 the last model itself. Buffers are averaged alike, counters are the last ones. Clients never
-# start there.
+# The model that is scored and handed out: the last one, or the average of the recent ones
 
 SHARE = 7
 """A window takes over when it has seen one of this many rounds."""
@@ -244,6 +237,13 @@ OLDER, NEWER = "older/", "newer/"
 
 def averaged(average: State, rounds: int, model: Mapping[str, Tensor]) -> State:
     """Both running means after round ``rounds``, which led to ``model``; empty is where they begin.
+
+    Under a constant learning rate the last model jitters around where it is going; the mean of the recent ones does
+    not, so that every round's score is what one would have had by stopping there. The window is about the last fifth of
+    the rounds so far, from two running means in O(1) memory: the older one is served; when the newer one has seen a
+    seventh of all rounds, it takes the older one's place and a new one begins. So the window is a seventh to a quarter
+    of the rounds, and up to round 7 the last model itself. Buffers are averaged alike, counters are the last ones.
+    Clients never start there.
 
     >>> state = {}
     >>> for rounds in range(1, 18):

@@ -86,7 +86,7 @@ def collect_sums(problem: Problem, engine: Engine, params: Tensor, buffers: Mapp
     jobs = [SumsJob(client, params, buffers, sizes[client]) for client in clients]
 
     def parts() -> Iterator[State]:
-        for client, part in zip(clients, results(engine, jobs, "the sum"), strict=True):
+        for client, part in zip(clients, results(engine, jobs, "the sums were lost"), strict=True):
             if not all(torch.isfinite(tensor).all() for tensor in part.values()):
                 raise Diverged(
                     f"head: the features of client {client} are not finite; a smaller optimizer.lr often helps"

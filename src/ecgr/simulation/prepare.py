@@ -316,7 +316,7 @@ def check_site(experiment: Experiment, client: int) -> dict[str, Any]:
     batch = Partition((*problem.partition.clients[:client], own[: experiment.federation.batch_size]))
     short = replace(problem, partition=batch)
     (job,) = round_jobs(short, start(short), [client])
-    ((result, _),) = results(SerialEngine(short), [job], "a step")
+    ((result, _),) = results(SerialEngine(short), [job], "the step was lost")
     return {
         "files": sorted(dataset.provenance.files),
         "train": len(dataset.train),

@@ -365,6 +365,10 @@ class Workspace:
 
         return outputs
 
+    def class_counts(self, client: int) -> Tensor:
+        """A client's samples by class, for losses that depend on them."""
+        return torch.from_numpy(self.problem.class_counts[client])
+
     def _feed_of(self, model: nn.Module, precision: str = "float32") -> Feed:
         return Feed(model, self.problem.mean, self.problem.std, precision)
 

@@ -41,7 +41,7 @@ from ecgr.runs.record import RunRecord, absences, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.evaluate import Evaluation, combined
+from ecgr.simulation.evaluate import Evaluation, summarise_own
 from ecgr.simulation.heads import Sums, holders
 from ecgr.simulation.prepare import prepare, prepare_server
 from ecgr.simulation.rounds import (
@@ -362,7 +362,7 @@ def combine_scores(
         raise QuorumLost("evaluation: no site has scored the model")
     if problem.experiment.data.score == OWN:
         named = {c: {name.removeprefix(METRIC): value for name, value in own.items()} for c, own in found.items()}
-        return combined(problem, named, {client: sites[client].tests for client in found})
+        return summarise_own(problem, named, {client: sites[client].tests for client in found})
 
     def mean(name: str) -> float:
         by = [client for client in sorted(found) if name in found[client]]

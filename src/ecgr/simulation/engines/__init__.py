@@ -30,12 +30,12 @@ class Engine(Protocol):
         ...
 
 
-def results(engine: Engine, jobs: Sequence[Job[Workspace, R]], what: str) -> Iterator[R]:
-    """The results of jobs that cannot be done without; ``what`` is lost where one of them is."""
+def results(engine: Engine, jobs: Sequence[Job[Workspace, R]], lost: str) -> Iterator[R]:
+    """The results of jobs that cannot be done without; ``lost`` says in words that one of them is."""
     for job, result in zip(jobs, engine.map(jobs), strict=True):
         if isinstance(result, Lost):
-            whose = f" of client {job.client}" if hasattr(job, "client") else ""
-            raise EnvironmentFault(f"{what}{whose} was lost: {result.reason}")
+            whose = f" (client {job.client})" if hasattr(job, "client") else ""
+            raise EnvironmentFault(f"{lost}{whose}: {result.reason}")
         yield result
 
 
