@@ -42,13 +42,6 @@ def added(parts: Iterable[State]) -> dict[str, Tensor]:
     return total
 
 
-def expected_sums(features: int, targets: int) -> dict[str, Tensor]:
-    """Zeros in the shape of the sums of this many features and targets."""
-    rows = features + 1
-    shapes = {"by_target": (targets, rows), "gram": (rows * (rows + 1) // 2,)}
-    return {name: torch.zeros(shape, dtype=torch.float64) for name, shape in shapes.items()}
-
-
 def symmetric(gram: Tensor, rows: int) -> Tensor:
     """The whole matrix of which ``gram`` is the upper half."""
     whole, upper = gram.new_zeros(rows, rows), torch.triu_indices(rows, rows)

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ecgr.algorithms.heads import added, expected_sums, solve, sums
+from ecgr.algorithms.heads import added, solve, sums
 from ecgr.component import State
 from ecgr.core.vectors import bare_model
 from ecgr.errors import ConfigError, Diverged
@@ -146,9 +146,10 @@ def encoded(problem: Problem, targets: Tensor) -> Tensor:
 
 
 def expected_part(problem: Problem) -> dict[str, Tensor]:
-    """What a client's sums are like."""
+    """What a client's sums are like: those of no sample."""
     _, layer = last_layer(problem.model)
-    return expected_sums(layer.in_features, 2 if kind_of(problem) == "binary" else layer.out_features)
+    targets = 2 if kind_of(problem) == "binary" else layer.out_features
+    return sums(torch.zeros(0, layer.in_features), torch.zeros(0, targets))
 
 
 def check_head(problem: Problem) -> None:
