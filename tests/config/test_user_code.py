@@ -104,7 +104,7 @@ def test_a_class_of_another_kind_is_refused_in_one_line(section: str) -> None:
 
 def test_a_model_that_wants_what_the_data_do_not_say_is_refused() -> None:
     experiment = quickstart(model=lambda channels, classes, depth: None)
-    with pytest.raises(ConfigError, match="model: needs depth, and the data have channels, classes; give a default"):
+    with pytest.raises(ConfigError, match="needs depth, and the data have channels, classes; give a default"):
         experiment.model.build({"channels": 1, "classes": 10})
 
 

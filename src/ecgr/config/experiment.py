@@ -9,6 +9,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from copy import deepcopy
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from hashlib import sha256
@@ -18,7 +19,7 @@ from typing import Any, Final
 
 from ecgr.algorithms import Algorithm, Entry, HeadOnly, ServerRule, compose
 from ecgr.algorithms.parts import PARTS, Off
-from ecgr.component import Module, component
+from ecgr.component import Module
 from ecgr.config.methods import clash, name_of
 from ecgr.config.optimizers import OptimizerFactory, Schedule
 from ecgr.config.registry import (
@@ -34,11 +35,11 @@ from ecgr.config.registry import (
     problems,
     validate,
 )
-from ecgr.config.user_code import UserModel, complete, description, plain, plain_fields, unwrap
+from ecgr.config.user_code import complete, description, plain, plain_fields, unwrap
 from ecgr.core.geometry import Regulator
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import to_toml
-from ecgr.identity import contains_shorter
+from ecgr.identity import contains_shorter, qualified_name
 from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
@@ -55,31 +56,39 @@ PACKAGED = Path(__file__).parents[1] / "experiments"
 CHECKED_OUT = Path(__file__).parents[3] / "experiments"
 
 
-@component
+@dataclass(frozen=True)
 class ModelChoice:
-    """A model by name, with its configuration."""
+    """How the model is made, and how records describe it: an entry of the table by name, or a user's own.
 
-    name: str
-    parameters: Mapping[str, Any]
+    A user's is a function that makes one, or a module to start from. A function may ask for what the data's shape says
+    (``channels``, ``classes``, …) by the names of its arguments. ``trainable`` says which parameters are trained; None
+    leaves them as they are.
+    """
+
+    given: Any
+    described: Mapping[str, Any]
+    parameters: Mapping[str, Any] = field(default_factory=dict)
     trainable: Any = None
 
     @property
-    def described(self) -> dict[str, Any]:
-        told = {"name": self.name, **{k: list(v) if isinstance(v, tuple) else v for k, v in self.parameters.items()}}
-        return told if self.trainable is None else told | {"trainable": plain(self.trainable)}
+    def make(self) -> Any:
+        return MODELS[self.given] if isinstance(self.given, str) else self.given
 
     def build(self, shape: Mapping[str, int]) -> Module:
-        """A model for data of this shape; refused with the models that fit, where the data lack what it needs."""
-        wanted = {name: _needs(build) for name, build in MODELS.items()}
-        missing = sorted(wanted[self.name] - set(shape))
-        if missing:
-            fitting = ", ".join(sorted(name for name, needs in wanted.items() if needs <= set(shape)))
-            raise ConfigError(
-                f"model.name: {self.name} needs {', '.join(missing)}, and these data have {', '.join(sorted(shape))};"
-                f" models that fit: {fitting or 'none'}"
-            )
-        taken = GIVEN_BY_DATA & set(shape) & set(signature(MODELS[self.name]).parameters)
-        return MODELS[self.name](**{name: shape[name] for name in sorted(taken)}, **self.parameters)
+        """A fresh module; torch's generator decides its weights, unless a module is given as it is."""
+        if _is_module(self.make):
+            given: Module = deepcopy(self.make)
+            return given
+        if missing := sorted(_needs(self.make, isinstance(self.given, str)) - set(shape)):
+            advice, what = "give a default", "the model"
+            if isinstance(self.given, str):
+                fitting = sorted(name for name, make in MODELS.items() if _needs(make, named=True) <= set(shape))
+                advice, what = f"models that fit: {', '.join(fitting) or 'none'}", self.given
+            known = ", ".join(sorted(shape)) or "nothing"
+            raise ConfigError(f"model.name: {what} needs {', '.join(missing)}, and the data have {known}; {advice}")
+        wanted = signature(self.make).parameters
+        made: Module = self.make(**{name: size for name, size in shape.items() if name in wanted}, **self.parameters)
+        return made
 
 
 @dataclass(frozen=True)
@@ -94,7 +103,7 @@ class Experiment:
     data: DataSettings
     partitioner: Partitioner
     partition: PartitionSettings
-    model: ModelChoice | UserModel
+    model: ModelChoice
     loss: Loss | None
     correction: Entry
     server: ServerRule
@@ -211,8 +220,8 @@ class Experiment:
         changes: dict[str, Any] = {}
         if isinstance(self.source, Task):
             changes["source"] = self.source.identity
-        if isinstance(self.model, UserModel):
-            changes["model"] = UserModel(None, self.model.described)  # its parameters are frozen already
+        if not isinstance(self.model.given, str):
+            changes["model"] = ModelChoice(None, self.model.described)  # its parameters are frozen already
         return dataclasses.replace(self, **changes) if changes else self
 
     def key(self) -> str:
@@ -236,28 +245,37 @@ def _count(settings: PartitionSettings, partitioner: Partitioner) -> PartitionSe
     return dataclasses.replace(settings, clients=DEFAULT_CLIENTS)
 
 
-def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice | UserModel:
+def _model(source: Any, values: Mapping[str, Any]) -> ModelChoice:
     """The model that a config names; a task brings its own."""
     chosen = values.get("name", source.model if isinstance(source, Task) else SECTIONS["model"].default)
     trainable = values.get("trainable", source.trainable if isinstance(source, Task) else None)
-    given = {name: value for name, value in values.items() if name not in {"name", "trainable"}}
-    if not isinstance(chosen, str):
-        return UserModel.of(partial(chosen, **given) if given else chosen, trainable)
-    return ModelChoice(name=chosen, parameters=validate(MODELS[chosen], given), trainable=trainable)
+    parameters = {name: value for name, value in values.items() if name not in {"name", "trainable"}}
+    if isinstance(chosen, str):
+        parameters = validate(MODELS[chosen], parameters)
+        described = {"name": chosen, **{k: list(v) if isinstance(v, tuple) else v for k, v in parameters.items()}}
+    else:
+        chosen, parameters = partial(chosen, **parameters) if parameters else chosen, {}
+        described = {"name": qualified_name(type(chosen))} if _is_module(chosen) else description(None, chosen)
+    if trainable is not None:
+        described |= {"trainable": plain(trainable)}
+    return ModelChoice(chosen, described, parameters, trainable)
+
+
+def _is_module(given: Any) -> bool:
+    return hasattr(given, "state_dict") and not isinstance(given, type)
 
 
 def _described(table: Table[Any], part: Any) -> dict[str, Any]:
     if isinstance(part, Task | TaskIdentity):
         return plain_fields(part.identity if isinstance(part, Task) else part)
-    return dict(part.described) if isinstance(part, ModelChoice | UserModel) else description(table, part)
+    return dict(part.described) if isinstance(part, ModelChoice) else description(table, part)
 
 
 def _kept(table: Table[Any], part: Any) -> dict[str, Any]:
-    if isinstance(part, ModelChoice | UserModel) and part.trainable is not None:  # a function stays one
-        return _kept(table, dataclasses.replace(part, trainable=None)) | {"trainable": part.trainable}
-    if isinstance(part, UserModel):
-        return {"name": part.make}
-    named = isinstance(part, ModelChoice | TaskIdentity) or table.name_of(unwrap(part)) is not None
+    if isinstance(part, ModelChoice):
+        trainable = {} if part.trainable is None else {"trainable": part.trainable}  # a function stays one
+        return {"name": part.given, **part.parameters, **trainable}
+    named = isinstance(part, TaskIdentity) or table.name_of(unwrap(part)) is not None
     return _described(table, part) if named else {"name": part}
 
 
@@ -318,10 +336,15 @@ def _clash(entry: Entry, rule: ServerRule, optimizer: OptimizerFactory) -> str |
     )
 
 
-def _needs(build: Callable[..., Any]) -> set[str]:
-    """What a model must be told about the data; what it can do without (``classes`` or ``outputs``) is None there."""
-    parameters = signature(build).parameters
-    return {name for name in parameters if name in GIVEN_BY_DATA and parameters[name].default is not None}
+def _needs(make: Callable[..., Any], named: bool) -> set[str]:
+    """What a model must be told about the data.
+
+    A table's can do without what is None there (``classes`` or ``outputs``), a user's without what has a default.
+    """
+    wanted = signature(make).parameters.values()
+    if named:
+        return {each.name for each in wanted if each.name in GIVEN_BY_DATA and each.default is not None}
+    return {e.name for e in wanted if e.default is e.empty and e.kind not in {e.VAR_POSITIONAL, e.VAR_KEYWORD}}
 
 
 def presets() -> dict[str, Path]:

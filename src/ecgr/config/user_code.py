@@ -11,8 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from copy import deepcopy
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import fields, is_dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -21,7 +20,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from ecgr.algorithms import Defaults, Entry
-from ecgr.component import Module
 from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.identity import qualified_name
 from ecgr.tables import Table, unknown
@@ -77,41 +75,6 @@ def plain(value: Any) -> Any:
         return sha256(np.ascontiguousarray(value).tobytes()).hexdigest()
     named = value if hasattr(value, "__qualname__") else type(value)
     return qualified_name(named) if named is value or " at 0x" in repr(value) else repr(value)
-
-
-@dataclass(frozen=True)
-class UserModel:
-    """A model that is in no table: a function that makes one, or a module to start from, and how records describe it.
-
-    A function may ask for what the data's shape says (``channels``, ``classes``, …) by the names of its arguments.
-    ``trainable`` says which parameters are trained; None leaves them as they are.
-    """
-
-    make: Any
-    described: Mapping[str, Any]
-    trainable: Any = None
-
-    @classmethod
-    def of(cls, given: Any, trainable: Any = None) -> "UserModel":
-        """From a module, or a class or function that makes one."""
-        module = hasattr(given, "state_dict") and not isinstance(given, type)
-        described = {"name": qualified_name(type(given))} if module else description(None, given)
-        return cls(given, described | ({} if trainable is None else {"trainable": plain(trainable)}), trainable)
-
-    def build(self, shape: Mapping[str, int]) -> Module:
-        """A fresh module; torch's generator decides its weights, unless a module is given as it is."""
-        if hasattr(self.make, "state_dict") and not isinstance(self.make, type):
-            given: Module = deepcopy(self.make)
-            return given
-        wanted = inspect.signature(self.make).parameters
-        variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-        needed = [name for name, each in wanted.items() if each.default is each.empty and each.kind not in variadic]
-        missing = [name for name in needed if name not in shape]
-        if missing:
-            known = ", ".join(sorted(shape)) or "nothing"
-            raise ConfigError(f"model: needs {', '.join(missing)}, and the data have {known}; give a default")
-        made: Module = self.make(**{name: value for name, value in shape.items() if name in wanted})
-        return made
 
 
 class Completed:

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Any
 from ecgr._version import __version__
 from ecgr.config.experiment import OWN, Experiment
 from ecgr.config.methods import Method
-from ecgr.config.user_code import UserModel, description, unwrap
+from ecgr.config.user_code import description, unwrap
 from ecgr.errors import EcgrError
 from ecgr.identity import Code, code_of
 from ecgr.runs.manifest import PARTITION, Identity
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS, describe
-from ecgr.tasks.models import MODELS
 from ecgr.tasks.samples import Items
 from ecgr.tasks.task import Task, TaskIdentity
 
@@ -76,7 +75,7 @@ class Identify:
 def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:
     """What an experiment is made of that may be user code, by the section that it stands for."""
     model, source = experiment.model, experiment.source
-    yield "model", model.make if isinstance(model, UserModel) else MODELS[model.name]
+    yield "model", model.make
     if callable(model.trainable):
         yield "trainable", model.trainable
     loss = experiment.loss

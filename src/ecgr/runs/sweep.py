@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 from ecgr.config.experiment import OWN, Experiment, read
 from ecgr.config.partition import divided
 from ecgr.config.registry import override
-from ecgr.config.user_code import UserModel
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
 from ecgr.runs.identity import Identify
 from ecgr.runs.manifest import Identity, identity_key, made_anew
@@ -267,7 +266,7 @@ def _notes(plans: Sequence[Planned]) -> Iterator[str]:
     if lost := [planned for planned in plans if planned.rounds_done and not planned.goes_on]:
         what = f"{len(lost)} {'run has' if len(lost) == 1 else 'runs have'}"
         yield f"{what} too few rounds and no checkpoint to go on from: made anew"
-    left = (each.experiment for each in plans if not each.finished and isinstance(each.experiment.model, UserModel))
+    left = (each.experiment for each in plans if not each.finished and not isinstance(each.experiment.model.given, str))
     if (experiment := next(left, None)) is not None:
         from ecgr.simulation.prepare import prepare  # loads torch
 

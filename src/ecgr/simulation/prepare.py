@@ -17,7 +17,6 @@ from torch import Tensor, nn
 
 from ecgr.config.experiment import OWN, Experiment
 from ecgr.config.partition import divided, draws_split, held_by_each
-from ecgr.config.user_code import UserModel
 from ecgr.errors import ConfigError, DataError, EcgrError, refused
 from ecgr.simulation.client import batch_sizes
 from ecgr.simulation.engines import SerialEngine, results
@@ -30,7 +29,6 @@ from ecgr.streams import stream, torch_seed
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.losses import Loss, as_loss, check_targets, evaluation_of, softmax_note
 from ecgr.tasks.metrics import Array, Metric, are_class_scores, as_metric
-from ecgr.tasks.models import MODELS
 from ecgr.tasks.partition import Groups, Partition
 from ecgr.tasks.samples import Samples
 
@@ -117,7 +115,7 @@ def starting_point(experiment: Experiment, dataset: Dataset, device: str = "cpu"
     if chosen.trainable is None:
         return Start(model, dataset)
     _trial_outputs(model, dataset, Held.of(dataset.test))
-    frozen, make = Frozen.of(model), chosen.make if isinstance(chosen, UserModel) else MODELS[chosen.name]
+    frozen, make = Frozen.of(model), chosen.make
     if not frozen.modules:
         return Start(model, dataset, frozen)
     try:
