@@ -8,7 +8,7 @@ from rich.console import Console
 
 import ecgr
 from ecgr.cli.console import SweepDisplay
-from ecgr.runs.sweep import plan
+from ecgr.runs.sweep import plan_runs
 from support.runs import write_run
 
 
@@ -17,7 +17,7 @@ def test_the_bar_counts_runs_and_rounds_and_says_how_long(tmp_path: Path, monkey
     now = [100.0]
     monkeypatch.setattr("ecgr.cli.console.time.monotonic", lambda: now[0])
     changes = [{"regulator.name": name, "run.seed": seed} for name in ("none", "ecgr") for seed in (0, 1)]
-    plans = plan([ecgr.load("quickstart", {**each, "federation.rounds": 6}) for each in changes], tmp_path)
+    plans = plan_runs([ecgr.load("quickstart", {**each, "federation.rounds": 6}) for each in changes], tmp_path)
     display = SweepDisplay(plans)
 
     def shown() -> str:
@@ -36,7 +36,9 @@ def test_the_bar_counts_runs_and_rounds_and_says_how_long(tmp_path: Path, monkey
 def test_when_piped_a_line_every_tenth_says_how_far_and_how_long(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plans = plan([ecgr.load("quickstart", {"run.seed": seed, "federation.rounds": 6}) for seed in range(20)], tmp_path)
+    plans = plan_runs(
+        [ecgr.load("quickstart", {"run.seed": seed, "federation.rounds": 6}) for seed in range(20)], tmp_path
+    )
     display = SweepDisplay(plans)
     for each in plans:
         display(each, 1)

@@ -17,7 +17,7 @@ from ecgr.compare.plan import ALONE_MOST, plan_comparison, reference_of, split_a
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.partition import chosen_share, divided
 from ecgr.errors import ConfigError
-from ecgr.runs.sweep import plan, run_all
+from ecgr.runs.sweep import plan_runs, run_all
 from ecgr.simulation.client import epoch_batches, local_steps
 from ecgr.simulation.prepare import prepare
 
@@ -99,7 +99,7 @@ def test_alone_is_scored_on_its_own_test_samples_where_the_metric_has_a_value_th
 def test_a_reference_that_cannot_be_trained_is_left_out_with_a_line(tmp_path: Path) -> None:
     wrong = load("demo", {**SMALL, "partition.alone": 0, "partition.min_batches": 1000})
     said: list[str] = []
-    run_all(plan([wrong], tmp_path), engine="serial", optional=reference_of, warn=said.append)
+    run_all(plan_runs([wrong], tmp_path), engine="serial", optional=reference_of, warn=said.append)
     (line,) = said
     assert line.startswith("note: alone left out: partition.min_batches: ")
 

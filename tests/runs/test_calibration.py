@@ -12,7 +12,7 @@ from ecgr.config.partition import chosen_share, partition_of
 from ecgr.runs.calibration import calibrate, room, seconds_per_round
 from ecgr.runs.clean import size_of
 from ecgr.runs.runner import run
-from ecgr.runs.sweep import plan
+from ecgr.runs.sweep import plan_runs
 
 SMALL = {"federation.rounds": 3, "partition.clients": 4, "data.fraction": 0.2}
 
@@ -48,9 +48,9 @@ def test_a_dry_run_shows_the_time_of_each_method_and_time_and_room_of_the_whole(
     """10 s a round: 30 s a run; two runs on two processes take as long as one, three take 45 s."""
     monkeypatch.setattr("ecgr.runs.calibration.seconds_per_round", lambda *_: 10.0)
     experiments = [load("quickstart", {**SMALL, "run.seed": seed}) for seed in range(3)]
-    list_plans({"fedavg": plan(experiments[:2], tmp_path)}, workers=2)
+    list_plans({"fedavg": plan_runs(experiments[:2], tmp_path)}, workers=2)
     assert "about 30 s with 2 processes" in capsys.readouterr().out
-    list_plans({"fedavg": plan(experiments, tmp_path)}, workers=2)
+    list_plans({"fedavg": plan_runs(experiments, tmp_path)}, workers=2)
     shown = capsys.readouterr().out
     assert "3 runs, 3 to do" in shown
     assert "about 45 s with 2 processes" in shown
@@ -74,7 +74,7 @@ def test_the_room_is_that_of_a_run(tmp_path: Path) -> None:
 def test_without_the_data_the_runs_are_listed_and_a_line_says_why_there_is_no_estimate(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    list_plans({"fedavg": plan([load("paper/mnist", {"data.root": str(tmp_path)})], tmp_path / "out")}, workers=1)
+    list_plans({"fedavg": plan_runs([load("paper/mnist", {"data.root": str(tmp_path)})], tmp_path / "out")}, workers=1)
     shown = capsys.readouterr()
     assert "1 run, 1 to do" in shown.out
     assert "about" not in shown.out

@@ -11,7 +11,7 @@ from torch import nn
 import ecgr
 from ecgr.runs.place import checkpoint_of
 from ecgr.runs.record import RunRecord
-from ecgr.runs.sweep import Planned, drop_checkpoints, plan, run_all
+from ecgr.runs.sweep import PlannedRun, drop_checkpoints, plan_runs, run_all
 
 
 def task() -> ecgr.Task:
@@ -20,7 +20,7 @@ def task() -> ecgr.Task:
     return ecgr.Task(model=lambda: nn.Linear(2, 2), train=samples, test=samples, clients=2)
 
 
-def planned(directory: Path, rounds: int, **changes: Any) -> Planned:
+def planned(directory: Path, rounds: int, **changes: Any) -> PlannedRun:
     settings = {
         "federation.rounds": rounds,
         "federation.batch_size": 8,
@@ -30,11 +30,11 @@ def planned(directory: Path, rounds: int, **changes: Any) -> Planned:
         "run.served": "average",
         **changes,
     }
-    (found,) = plan([ecgr.load(task(), settings)], directory)
+    (found,) = plan_runs([ecgr.load(task(), settings)], directory)
     return found
 
 
-def make(run: Planned) -> list[str]:
+def make(run: PlannedRun) -> list[str]:
     said: list[str] = []
     run_all([run], engine="serial", warn=said.append)
     return said
@@ -109,5 +109,5 @@ def test_the_number_of_rounds_is_part_of_an_identity_unless_the_rate_is_constant
 
 def test_of_one_sweep_the_longest_is_made(tmp_path: Path) -> None:
     experiments = [ecgr.load(task(), {"federation.rounds": rounds}) for rounds in (2, 5, 3)]
-    (found,) = plan(experiments, tmp_path)
+    (found,) = plan_runs(experiments, tmp_path)
     assert found.experiment.federation.rounds == 5

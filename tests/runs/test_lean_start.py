@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ecgr.config.experiment import load
-from ecgr.runs.sweep import plan, run_all
+from ecgr.runs.sweep import plan_runs, run_all
 from ecgr.simulation.engines.pool import ProcessPool, Worker
 
 NEVER = {
@@ -63,7 +63,7 @@ def test_the_runs_of_a_sweep_share_their_processes(tmp_path: Path, monkeypatch: 
         return begin(pool)
 
     monkeypatch.setattr(ProcessPool, "_start", counted)
-    plans = plan([load("quickstart", {**SMALL, "run.seed": seed}) for seed in range(3)], tmp_path)
+    plans = plan_runs([load("quickstart", {**SMALL, "run.seed": seed}) for seed in range(3)], tmp_path)
     run_all(plans, workers=1)
     assert all(planned.finished for planned in plans)
     assert len(begun) == 1

@@ -8,7 +8,7 @@ import pytest
 
 from ecgr.config.experiment import load
 from ecgr.runs.remote import Pause, Piece, RemoteJob, pause_after, read_files, seen_by_others, write_files
-from ecgr.runs.sweep import Failure, RunJob, plan
+from ecgr.runs.sweep import Failure, RunJob, plan_runs
 from ecgr.simulation.engines.pool import Rest
 from support.commands import rows_without_times
 
@@ -17,7 +17,7 @@ SMALL = {"partition.clients": 3, "federation.rounds": 3, "data.fraction": 0.2}
 
 def job_in(folder: Path, **changes: object) -> RunJob:
     more = {key.replace("__", "."): value for key, value in changes.items()}
-    (planned,) = plan([load("quickstart", {**SMALL, **more})], folder)
+    (planned,) = plan_runs([load("quickstart", {**SMALL, **more})], folder)
     return RunJob(planned)
 
 

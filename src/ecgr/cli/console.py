@@ -21,7 +21,7 @@ from rich.text import Text
 from ecgr.errors import EcgrError
 from ecgr.runs.record import RunRecord, absences
 from ecgr.runs.runner import Watch
-from ecgr.runs.sweep import Planned, duration
+from ecgr.runs.sweep import PlannedRun, duration
 
 out = Console(highlight=False)
 err = Console(stderr=True, highlight=False)
@@ -161,7 +161,7 @@ def show_end(record: RunRecord, directory: Path, as_json: bool) -> None:
 
 
 @contextmanager
-def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
+def sweep_progress(plans: Sequence[PlannedRun]) -> Iterator["SweepDisplay"]:
     """Show the runs: live on a terminal, otherwise a line every ten per cent."""
     display = SweepDisplay(plans)
     with resumable(lambda: _kept_runs(plans)):
@@ -172,7 +172,7 @@ def sweep_progress(plans: Sequence[Planned]) -> Iterator["SweepDisplay"]:
             yield display
 
 
-def _kept_runs(plans: Sequence[Planned]) -> str:
+def _kept_runs(plans: Sequence[PlannedRun]) -> str:
     finished = sum(planned.finished for planned in plans)
     return (
         f"{finished} of {len(plans)} runs are finished, the others keep their last checkpoint;"
@@ -183,7 +183,7 @@ def _kept_runs(plans: Sequence[Planned]) -> str:
 class SweepDisplay:
     """Many runs as one bar, with the time left; read from the run directories themselves."""
 
-    def __init__(self, plans: Sequence[Planned]) -> None:
+    def __init__(self, plans: Sequence[PlannedRun]) -> None:
         self._plans = plans
         self._began = time.monotonic()
         self._done_before = sum(planned.rounds_done for planned in plans)
@@ -211,7 +211,7 @@ class SweepDisplay:
     def _told(self, *states: str) -> str:
         return "".join(f", {len(names)} {state}" for state in states if (names := self._states[state]))
 
-    def __call__(self, planned: Planned, attempt: int) -> None:
+    def __call__(self, planned: PlannedRun, attempt: int) -> None:
         """A run was given to a worker, or (0) ended; without a terminal, a line if it is made again, or every tenth."""
         if attempt:
             self._states["running"].add(planned.name)

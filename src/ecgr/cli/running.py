@@ -27,7 +27,7 @@ from ecgr.runs.clean import spare
 from ecgr.runs.identity import method_of
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import worker_count
-from ecgr.runs.sweep import Planned, duration, grid, plan, run_all
+from ecgr.runs.sweep import PlannedRun, duration, grid, plan_runs, run_all
 from ecgr.runs.trackers import check_tracker, entry_of, tracked
 from ecgr.runs.trackers import track as write_entries
 
@@ -88,9 +88,9 @@ def sweep_command(
     """Run a grid of experiments; finished runs are skipped, partial ones continue."""
     experiments = list(grid(file, overrides(settings)))
     directory = out_dir or Path("runs") / str(read(file)["run"]["name"])
-    plans = plan(experiments, directory)
+    plans = plan_runs(experiments, directory)
     if dry_run:
-        methods: dict[str, list[Planned]] = {}
+        methods: dict[str, list[PlannedRun]] = {}
         for each in plans:
             methods.setdefault(method_of(each.experiment).name, []).append(each)
         list_plans(methods, worker_count(work["workers"]))
@@ -102,7 +102,7 @@ def sweep_command(
     say(f"{len(plans)} runs finished; {directory}")
 
 
-def list_plans(groups: Mapping[str, Sequence[Planned]], workers: int) -> None:
+def list_plans(groups: Mapping[str, Sequence[PlannedRun]], workers: int) -> None:
     """Print each group of runs with its state and time, the total, and what it takes on disk."""
     plans = [planned for own in groups.values() for planned in own]
     left = [planned for planned in plans if not planned.finished]
@@ -147,11 +147,11 @@ def in_bytes(number: float) -> str:
     return f"{math.ceil(number / 1000)} KB"
 
 
-def _rounds_left(planned: Planned) -> int:
+def _rounds_left(planned: PlannedRun) -> int:
     return planned.experiment.federation.rounds - planned.rounds_done
 
 
-def _costs(left: Sequence[Planned]) -> "dict[str, Cost]":
+def _costs(left: Sequence[PlannedRun]) -> "dict[str, Cost]":
     """What each kind of run takes; empty, and said so, if the data to measure with are missing."""
     from ecgr.runs.calibration import calibrate  # loads torch
 

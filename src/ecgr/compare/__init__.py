@@ -2,12 +2,12 @@
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from ecgr.compare.analyse import analyse, is_finished
+from ecgr.compare.analyse import analyse, is_finished, place_of
 from ecgr.compare.plan import TRIALS, Grid, plan_comparison, reference_of
 from ecgr.compare.run import announced, run_plan
 from ecgr.compare.tune import Warn
@@ -91,38 +91,27 @@ def compare(
         warn: called with what a person should know, as that there is no page because the extra is missing.
     """
     changes = changes_of(settings, rounds=rounds, lr=lr, batch_size=batch_size)
-    told, warn = warn is not None, _once(warn or _ignore)
+    told, warn = warn is not None, cache(warn or (lambda line: None))  # tuning makes runs several times
     check_tracker(track)
+    asked: dict[str, Any] = {"methods": methods, "seeds": seeds, "settings": changes, "tune": tune}
+    asked["until_level"] = until_level
     if not is_finished(source):
-        plan = plan_comparison(
-            source,
-            baseline,
-            methods=methods,
-            seeds=seeds,
-            settings=changes,
-            tune=tune,
-            chosen=chosen,
-            trials=trials,
-            until_level=until_level,
-            references=references,
-            out=out,
-        )
+        plan = plan_comparison(source, baseline, chosen=chosen, trials=trials, references=references, out=out, **asked)
         for line in plan.notes:
             warn(f"note: {line}")
         check_ready(plan.runs, engine=engine, device=device, partition=bool(plan.tuning))
         if told and not all(run.finished for run in (*plan.tuning, *plan.runs)):
             warn(announced(plan, worker_count(workers)))
-        make = partial(run_all, workers=workers, engine=engine, device=device, progress=progress, warn=warn)
-        make = partial(make, optional=reference_of)
+        work: dict[str, Any] = {"workers": workers, "engine": engine, "device": device}
+        make = partial(run_all, **work, progress=progress, warn=warn, optional=reference_of)
         plan = run_plan(plan, make, warn)
         answer = analyse(plan.directory).write(plan.directory, warn)
         drop_checkpoints([*plan.runs, *plan.tuning])
         return _tracked(answer, track)
-    asked = {"methods": methods, "seeds": seeds, "settings": changes, "tune": tune, "until_level": until_level}
     if given := [name for name, value in asked.items() if value]:
         raise ConfigError(f"{given[0]}: {source} is only analysed, not run; leave out {given[0]}")
     answer = analyse(source, baseline)
-    place = Path(out) if out is not None else _place_of(source)
+    place = Path(out) if out is not None else place_of(source)
     return answer if place is None else _tracked(answer.write(place, warn), track)
 
 
@@ -136,29 +125,6 @@ def _tracked(answer: Answer, tracker: str | None) -> Answer:
         there = tuple(file for file in files if file.is_file())
         track_entries(tracker, [(Entry("answer", place.resolve().name, place, facts, there), ()), *entries])
     return answer
-
-
-def _place_of(source: Any) -> Path | None:
-    """Where the results of finished runs go unless somebody says otherwise."""
-    if not isinstance(source, (str, Path)):
-        return None
-    return Path(source) if Path(source).is_dir() else Path(source).parent
-
-
-def _once(warn: Warn) -> Warn:
-    """Tuning makes runs several times; what is to be said of them is said once."""
-    said: set[str] = set()
-
-    def say(line: str) -> None:
-        if line not in said:
-            said.add(line)
-            warn(line)
-
-    return say
-
-
-def _ignore(_: str) -> None:
-    """Nobody listens."""
 
 
 class _Callable(ModuleType):

@@ -24,6 +24,13 @@ def is_finished(source: Any) -> bool:
     return str(source) not in presets() and (path.is_dir() or (path.suffix == ".json" and path.is_file()))
 
 
+def place_of(source: Any) -> Path | None:
+    """The directory of finished runs or of their summaries: their answer lies there, too."""
+    if not isinstance(source, (str, Path)):
+        return None
+    return Path(source).parent if Path(source).is_file() else Path(source)
+
+
 def analyse(source: Any, baseline: str | None = None) -> Answer:
     """The answer that a directory, records, or a ``summaries.json`` gives; refused where nothing can be compared."""
     if isinstance(source, (str, Path)) and Path(source).is_file():
@@ -38,8 +45,7 @@ def analyse(source: Any, baseline: str | None = None) -> Answer:
     if not any(pair.seeds or pair.failed for pair in found.pairs):
         methods = ", ".join(dict.fromkeys(run.method for run in found.summaries))
         raise ConfigError(f"compare: nothing to compare: no seed has {found.baseline} and another of {methods}")
-    place = Path(source) if isinstance(source, (str, Path)) else None
-    place = place.parent if place is not None and place.is_file() else place
+    place = place_of(source)
     tuning = found.tuning or (tuning_of(place) if place is not None and found.tuned else {})
     plain = Answer(found.baseline, found.pairs, found.references, found.summaries, found.runs, tuning=tuning)
     return replace(plain, head=None if place is None else head_gain(place, found))

@@ -11,18 +11,18 @@ from typing import Any
 
 from ecgr.analysis.comparison import Comparison, Reference
 from ecgr.analysis.curves import Estimate
-from ecgr.compare.plan import Plan
+from ecgr.compare.plan import ComparisonPlan
 from ecgr.config.experiment import OWN
 from ecgr.errors import EcgrError
 from ecgr.files import write_atomically
 from ecgr.runs.record import to_json
-from ecgr.runs.sweep import Planned
+from ecgr.runs.sweep import PlannedRun
 
 FILE = "heads.json"
 MOST_FEATURES, MOST_SAMPLES = 2048, 20_000
 
 
-def solve_heads(plan: Plan) -> None:
+def solve_heads(plan: ComparisonPlan) -> None:
     """Score an LDA head for each of the baseline's runs that has none in ``heads.json``."""
     path, method, rounds = plan.directory / FILE, plan.baseline.name, plan.rounds
     known = {each["run"]: each for each in _read(path) if each["rounds"] == rounds}
@@ -57,7 +57,7 @@ def _read(path: Path) -> Sequence[dict[str, Any]]:
     return found
 
 
-def _score(run: Planned) -> float | None:
+def _score(run: PlannedRun) -> float | None:
     """The first metric of a run's final model with an LDA head; None where it has none, or that is not cheap."""
     from safetensors.torch import load_file  # loads torch
 

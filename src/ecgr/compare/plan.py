@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice, product
 from numbers import Integral
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, TypeGuard
 
 from ecgr.analysis.comparison import REFERENCES
@@ -28,7 +29,7 @@ from ecgr.errors import ConfigError, DataError, EcgrError
 from ecgr.files import write_atomically
 from ecgr.runs.identity import Identify, method_of
 from ecgr.runs.record import RunRecord, to_json
-from ecgr.runs.sweep import Planned, plan
+from ecgr.runs.sweep import PlannedRun, plan_runs
 from ecgr.tables import shown
 from ecgr.tasks.task import Task
 
@@ -66,7 +67,7 @@ class Trial:
     """One choice of hyper-parameters for a method, and its runs on the tuning seeds."""
 
     values: Mapping[str, Any]
-    runs: tuple[Planned, ...]
+    runs: tuple[PlannedRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +81,7 @@ class MethodPlan:
 
     name: str
     experiment: Experiment
-    runs: tuple[Planned, ...]
+    runs: tuple[PlannedRun, ...]
     space: Space = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
     chosen: Mapping[str, Any] = field(default_factory=dict)
@@ -94,7 +95,7 @@ class MethodPlan:
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class ComparisonPlan:
     """A comparison that is not begun; the first of its methods is the baseline of the others."""
 
     methods: tuple[MethodPlan, ...]
@@ -140,11 +141,11 @@ class Plan:
         return list(dict.fromkeys(key for each in values for key in each))
 
     @property
-    def runs(self) -> list[Planned]:
+    def runs(self) -> list[PlannedRun]:
         return [run for method in self.methods for run in method.runs]
 
     @property
-    def tuning(self) -> list[Planned]:
+    def tuning(self) -> list[PlannedRun]:
         return [run for method in self.methods for trial in method.trials for run in trial.runs]
 
     @property
@@ -183,32 +184,31 @@ class Plan:
         """One choice of hyper-parameters, trained on a part of the training data and scored on the rest."""
         changes = {**values, "data.validation": VALIDATION, "federation.rounds": rounds}
         few = replace(method, variants=method.variants[:ALONE_TUNED])
-        return Trial(values, _runs(few, changes, seeds, self.directory, self.identify, TUNING))
+        return Trial(values, self._runs(few, changes, seeds, TUNING))
 
-    def with_choices(self, chosen: Sequence[Mapping[str, Any]], trials: Sequence[tuple[Trial, ...]]) -> "Plan":
+    def _runs(
+        self, method: MethodPlan, changes: Raw, seeds: Sequence[int], folder: str = RUNS
+    ) -> tuple[PlannedRun, ...]:
+        raw = method.experiment.raw()
+        experiments = [
+            Experiment.from_dict(override(raw, {**changes, **variant, "run.seed": seed}))
+            for seed in seeds
+            for variant in method.variants
+        ]
+        return tuple(plan_runs(experiments, self.directory, folder, self.identify))
+
+    def with_runs(self, changes: Raw = MappingProxyType({})) -> "ComparisonPlan":
+        """The same plan with the runs of each method at what was chosen for it, and ``changes``."""
+        methods = (
+            replace(each, runs=self._runs(each, {**each.chosen, **changes}, self.seeds)) for each in self.methods
+        )
+        return replace(self, methods=tuple(methods))
+
+    def with_choices(self, chosen: Sequence[Raw], trials: Sequence[tuple[Trial, ...]]) -> "ComparisonPlan":
         """The same plan with each method's runs at what was chosen for it, and all its trials."""
-        methods = [
-            replace(
-                method,
-                runs=_runs(method, best, self.seeds, self.directory, self.identify),
-                chosen=best,
-                trials=tried,
-            )
-            for method, best, tried in zip(self.methods, chosen, trials, strict=True)
-        ]
-        return replace(self, methods=tuple(methods))
-
-    def with_rounds(self, rounds: int) -> "Plan":
-        """The same plan with so many rounds a run."""
-        changes = {"federation.rounds": rounds}
-        methods = [
-            replace(
-                method,
-                runs=_runs(method, {**method.chosen, **changes}, self.seeds, self.directory, self.identify),
-            )
-            for method in self.methods
-        ]
-        return replace(self, methods=tuple(methods))
+        known = zip(self.methods, chosen, trials, strict=True)
+        methods = (replace(method, chosen=best, trials=tried) for method, best, tried in known)
+        return replace(self, methods=tuple(methods)).with_runs()
 
     def write(self) -> None:
         """Keep it in the comparison's directory."""
@@ -243,47 +243,47 @@ def plan_comparison(
     until_level: int | None = None,
     references: bool = True,
     out: str | Path | None = None,
-) -> Plan:
+) -> ComparisonPlan:
     """The runs of a comparison and the directory that it lives in; everything that is wrong is said here."""
     raw = split_anew(anytime(override(read(source), settings or {})))
     if "run.seed" in (settings or {}):
         raise ConfigError("run.seed: the seeds of a comparison are given as seeds; leave it out")
     paired = seed_list(SEEDS if seeds is None else seeds)
-    grid = grid_of({} if tune is None or isinstance(tune, bool) else tune)
+    grid = {} if tune is None or isinstance(tune, bool) else grid_of(tune)
     given = METHODS if methods is None else split_methods(methods) if isinstance(methods, str) else methods
     given = [*([] if baseline is None else [baseline]), *given]
     named = _named(raw, given)
     if any(made.data.score == OWN for _, made in named.values()):  # then all are, or they could not be compared
         raw = override(raw, {"data.score": OWN})
         named = _named(raw, given)
-    _refuse_grid(grid)
     if chosen is not None and (unknown := sorted(chosen.keys() - {*named, *REFERENCES})):
         raise ConfigError(f"chosen: {unknown[0]} is not compared; the methods are {', '.join(named)}")
-    if tune is not False and chosen is None:
-        _refuse_tuning_seeds(paired)
+    if tune is not False and chosen is None and (used := sorted({*paired} & {*TUNING_SEEDS})):
+        raise ConfigError(
+            f"seeds: {used[0]} is a seed that hyper-parameters are tuned on; compare on others, or turn tuning off"
+        )
     if not _is_whole(trials) or trials < 1:
         raise ConfigError(f"trials: expected a whole number, at least 1, got {shown(trials)}")
     name = next(iter(named.values()))[1].run.name
     directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
-    identify = Identify()
     listed = [MethodPlan(name, made, (), given=frozenset(changes)) for name, (changes, made) in named.items()]
-    listed += _server_alone(raw)
+    plain = Experiment.from_dict(override(raw, method_settings("fedavg")))
+    if plain.data.server_samples is not None or getattr(plain.source, "server", None) is not None:
+        listed.append(MethodPlan("server alone", plain, (), variants=({"partition.server": True},)))
     notes: tuple[str, ...] = ()
     try:
-        listed += _references(raw) if references else []
+        listed += _references(plain) if references else []
     except EcgrError as error:
         notes = (f"{' and '.join(REFERENCES)} left out: {'; '.join(str(error).splitlines())}",)
-    planned = tuple(replace(each, runs=_runs(each, {}, paired, directory, identify)) for each in listed)
-    comparison = Plan(planned, paired, directory, identify, until_level, notes)
+    comparison = ComparisonPlan(tuple(listed), paired, directory, Identify(), until_level, notes).with_runs()
     if until_level is not None:
         _refuse_until(comparison, until_level)
     if chosen is not None:
-        return comparison.with_choices([chosen.get(method.name, {}) for method in planned], [()] * len(planned))
+        return comparison.with_choices([chosen.get(each.name, {}) for each in listed], [()] * len(listed))
     if tune is False:
         return comparison
-    comparison = replace(
-        comparison, methods=tuple(_with_trials(comparison, method, grid, trials) for method in planned)
-    )
+    tried = tuple(_with_trials(comparison, method, grid, trials) for method in comparison.methods)
+    comparison = replace(comparison, methods=tried)
     for key in grid:
         if key not in comparison.tuned:
             raise ConfigError(f"tune: no method has the key {key}; `ecgr list` shows the parameters")
@@ -317,7 +317,7 @@ def split_anew(raw: Raw) -> Raw:
     return raw
 
 
-def reference_of(run: Planned) -> str | None:
+def reference_of(run: PlannedRun) -> str | None:
     """The reference that a run belongs to: a comparison can do without."""
     partition = run.experiment.partition
     return "pooled" if partition.pooled else None if partition.alone is None else "alone"
@@ -372,7 +372,7 @@ def seed_list(seeds: int | str | Iterable[int]) -> list[int]:
 
 
 def grid_of(tune: Any) -> Grid:
-    """Values to choose from, each once.
+    """Values to choose from, each once; refused where a key is not a method's to choose, or has no values.
 
     >>> grid_of({"optimizer.lr": (0.1, 0.3, 0.1)})
     {'optimizer.lr': [0.1, 0.3]}
@@ -383,9 +383,15 @@ def grid_of(tune: Any) -> Grid:
     for key, values in tune.items():
         if isinstance(values, str) or not isinstance(values, Iterable):
             raise ConfigError(f"tune: {key}: expected a list of values, got {shown(values)}")
+        if key == "run.seed" or key.partition(".")[0] in PROBLEM:
+            raise ConfigError(f"tune: {key} is the same for all methods, or they are not paired; leave it out")
+        if key in {f"{part}.name" for part in PARTS}:
+            raise ConfigError(f"tune: {key} names another method; add that to the methods")
         chosen = grid.setdefault(key, [])
         for value in values:
             chosen += [value] if value not in chosen else []
+        if not chosen:
+            raise ConfigError(f"tune: {key} has no values; give some, for example optimizer.lr=0.003,0.01,0.03")
     return grid
 
 
@@ -404,44 +410,18 @@ def _named(raw: Raw, given: Sequence[Any]) -> dict[str, tuple[dict[str, Any], Ex
     return methods
 
 
-def _references(raw: Raw) -> list[MethodPlan]:
+def _references(experiment: Experiment) -> list[MethodPlan]:
     """Each client by itself, and one model on everybody's data: plain FedAvg of one client."""
-    experiment = Experiment.from_dict(override(raw, method_settings("fedavg")))
     clients = experiment.partition.clients
     if clients is None or experiment.partition.empty == "skip" or experiment.data.score == OWN:
         clients = len(scorable(experiment, *divided(experiment, experiment.source.load())))
     alone = tuple({"partition.alone": client} for client in range(min(ALONE_MOST, clients)))
     pooled = ({"partition.pooled": True},)
-    both: dict[str, tuple[Mapping[str, Any], ...]] = {"alone": alone, "pooled": pooled}
+    both: dict[str, tuple[Raw, ...]] = {"alone": alone, "pooled": pooled}
     return [MethodPlan(name, experiment, (), variants=each) for name, each in both.items() if each]
 
 
-def _server_alone(raw: Raw) -> list[MethodPlan]:
-    """The server by itself, wherever it has samples."""
-    experiment = Experiment.from_dict(override(raw, method_settings("fedavg")))
-    if experiment.data.server_samples is None and getattr(experiment.source, "server", None) is None:
-        return []
-    return [MethodPlan("server alone", experiment, (), variants=({"partition.server": True},))]
-
-
-def _runs(
-    method: MethodPlan,
-    changes: Mapping[str, Any],
-    seeds: Sequence[int],
-    directory: Path,
-    identify: Identify,
-    folder: str = RUNS,
-) -> tuple[Planned, ...]:
-    raw = method.experiment.raw()
-    experiments = [
-        Experiment.from_dict(override(raw, {**changes, **variant, "run.seed": seed}))
-        for seed in seeds
-        for variant in method.variants
-    ]
-    return tuple(plan(experiments, directory, folder, identify))
-
-
-def _with_trials(comparison: Plan, method: MethodPlan, grid: Grid, count: int) -> MethodPlan:
+def _with_trials(comparison: ComparisonPlan, method: MethodPlan, grid: Grid, count: int) -> MethodPlan:
     """Every combination of the grid; without one, the defaults and quasi-random points of the method's space.
 
     Keys of a grid that the method does not have, as a regulator's at the baseline, are not tuned there.
@@ -461,25 +441,7 @@ def _with_trials(comparison: Plan, method: MethodPlan, grid: Grid, count: int) -
     return replace(method, trials=tuple(comparison.trial(method, values, FIRST_SEEDS, rounds) for values in points))
 
 
-def _refuse_grid(grid: Grid) -> None:
-    """A key that is not a method's to choose, or without values."""
-    for key, values in grid.items():
-        if key == "run.seed" or key.partition(".")[0] in PROBLEM:
-            raise ConfigError(f"tune: {key} is the same for all methods, or they are not paired; leave it out")
-        if key in {f"{part}.name" for part in PARTS}:
-            raise ConfigError(f"tune: {key} names another method; add that to the methods")
-        if not values:
-            raise ConfigError(f"tune: {key} has no values; give some, for example optimizer.lr=0.003,0.01,0.03")
-
-
-def _refuse_tuning_seeds(seeds: Sequence[int]) -> None:
-    if used := sorted({*seeds} & {*TUNING_SEEDS}):
-        raise ConfigError(
-            f"seeds: {used[0]} is a seed that hyper-parameters are tuned on; compare on others, or turn tuning off"
-        )
-
-
-def _refuse_until(comparison: Plan, most: int) -> None:
+def _refuse_until(comparison: ComparisonPlan, most: int) -> None:
     """A number of rounds to go on to that no run can go on to."""
     if not _is_whole(most) or most < comparison.rounds:
         raise ConfigError(f"until_level: expected at least federation.rounds = {comparison.rounds}, got {shown(most)}")

@@ -3,20 +3,18 @@
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
-from statistics import fmean
 
 from ecgr.analysis.comparison import REFERENCES
-from ecgr.analysis.curves import levelled_off
-from ecgr.analysis.records import Run, read_runs
+from ecgr.compare.analyse import analyse_runs
 from ecgr.compare.diagnosis import solve_heads
-from ecgr.compare.plan import ALONE_TUNED, FIRST_SEEDS, TUNING_SEEDS, Plan
+from ecgr.compare.plan import ALONE_TUNED, FIRST_SEEDS, TUNING_SEEDS, ComparisonPlan
 from ecgr.compare.tune import FINALISTS, Make, Warn, tune
 from ecgr.errors import EcgrError, QuorumLost
 from ecgr.runs.record import RunRecord
-from ecgr.runs.sweep import Planned, duration
+from ecgr.runs.sweep import PlannedRun, duration
 
 
-def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
+def run_plan(plan: ComparisonPlan, make: Make, warn: Warn) -> ComparisonPlan:
     """Tune and run, as far as it is not done yet, and keep the plan, as it is then, beside the runs."""
     if not all(run.finished for run in plan.runs):
         warn(plan.power)
@@ -24,14 +22,14 @@ def run_plan(plan: Plan, make: Make, warn: Warn) -> Plan:
         plan = tune(plan, make, warn)
     plan = _make_runs(plan, make, warn)
     while plan.until is not None and plan.rounds < plan.until and not levelled(plan):
-        before, plan = plan.rounds, plan.with_rounds(min(plan.until, 2 * plan.rounds))
+        before, plan = plan.rounds, plan.with_runs({"federation.rounds": min(plan.until, 2 * plan.rounds)})
         warn(f"note: not levelled off after {before} rounds; going on to {plan.rounds}")
         plan = _make_runs(plan, make, warn)
     solve_heads(plan)
     return plan
 
 
-def announced(plan: Plan, processes: int) -> str:
+def announced(plan: ComparisonPlan, processes: int) -> str:
     """What will be run, how many runs at most, and about how long that takes here, in a line."""
     from ecgr.runs.calibration import calibrate  # loads torch
 
@@ -55,32 +53,17 @@ def announced(plan: Plan, processes: int) -> str:
     return f"{what}{most}: {runs} runs{' with those of tuning' if plan.tuning else ''}{time}"
 
 
-def levelled(plan: Plan) -> bool:
-    """Whether every method has levelled off; one that diverged has no end to wait for."""
-    finished = {
-        method.name: read_runs(records, [method.name] * len(records))
-        for method in plan.compared
-        if (records := [run.record for run in method.runs if run.finished])
-    }
-    ends = [end for run in finished[plan.baseline.name] if (end := run.summary.values[-1]) is not None]
-    margin = finished[plan.baseline.name][0].summary.metric.margin(fmean(ends) if ends else None)
-    return margin is not None and all(levelled_off(_curves(runs), margin) for runs in finished.values())
+def levelled(plan: ComparisonPlan) -> bool:
+    """Whether the answer would say that all have levelled off; one that diverged has no end to wait for."""
+    pairs = analyse_runs(plan.directory).pairs
+    return all(pair.levelled_off for pair in pairs if pair.difference is not None)
 
 
-def _curves(runs: Sequence[Run]) -> dict[int, list[float]]:
-    """Scores by round, by seed, larger ones better; a run with a round that has none is left out."""
-    return {
-        run.summary.seed: [run.summary.metric.gain(value) for value in run.summary.values if value is not None]
-        for run in runs
-        if None not in run.summary.values
-    }
-
-
-def _make_runs(plan: Plan, make: Make, warn: Warn) -> Plan:
+def _make_runs(plan: ComparisonPlan, make: Make, warn: Warn) -> ComparisonPlan:
     """The plan without references that cannot be trained."""
     names = {run.name: method.name for method in plan.methods for run in method.runs}
 
-    def diverged(run: Planned) -> None:
+    def diverged(run: PlannedRun) -> None:
         lr = run.experiment.optimizer.lr
         warn(f"note: {names[run.name]} diverged at optimizer.lr = {lr:g}; try optimizer.lr={lr / 10:.2g}")
 
@@ -99,7 +82,7 @@ def _make_runs(plan: Plan, make: Make, warn: Warn) -> Plan:
     return plan
 
 
-def _refuse_diverged(baseline: Sequence[Planned]) -> None:
+def _refuse_diverged(baseline: Sequence[PlannedRun]) -> None:
     """With a baseline that has no end there is nothing to compare with."""
     if lost := [run for run in baseline if not run.finished]:
         first = next((run for run in lost if run.diverged is not None), lost[0])

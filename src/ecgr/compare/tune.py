@@ -11,11 +11,11 @@ from ecgr.analysis.quantities import ACCURACY, Quantity
 from ecgr.analysis.records import read_runs
 from ecgr.analysis.summaries import mean_or_none
 from ecgr.analysis.tuning import Choice, Scored, Space, choose, extension, ranking
-from ecgr.compare.plan import FIRST_SEEDS, TUNED, TUNING_SEEDS, VALIDATION, MethodPlan, Plan, Trial
+from ecgr.compare.plan import FIRST_SEEDS, TUNED, TUNING_SEEDS, VALIDATION, ComparisonPlan, MethodPlan, Trial
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.files import write_atomically
 from ecgr.runs.record import to_json
-from ecgr.runs.sweep import Planned
+from ecgr.runs.sweep import PlannedRun
 
 Make = Callable[..., None]
 """Makes the runs that are left of some that are planned."""
@@ -32,7 +32,7 @@ EXTENSIONS = 2
 class Search:
     """The trials of one method so far, and those that have gone on to the second stage."""
 
-    plan: Plan
+    plan: ComparisonPlan
     method: MethodPlan
     space: Space
     trials: list[Trial]
@@ -74,7 +74,7 @@ class Search:
         added = len(self.trials) - len(self.method.trials)
         return choose(self.method.name, scored, self.quantity, self.space, added)
 
-    def _scores(self, runs: Sequence[Planned]) -> dict[int, float | None]:
+    def _scores(self, runs: Sequence[PlannedRun]) -> dict[int, float | None]:
         """How the runs of each seed ended on the validation data; None where one of them failed."""
         scores: dict[int, list[float | None]] = {}
         for planned in runs:
@@ -86,7 +86,7 @@ class Search:
         return {seed: mean_or_none(found) for seed, found in scores.items()}
 
 
-def tune(plan: Plan, make: Make, warn: Warn) -> Plan:
+def tune(plan: ComparisonPlan, make: Make, warn: Warn) -> ComparisonPlan:
     """The plan with the best hyper-parameters of each method; every trial stays, in ``tuning.json`` and as runs."""
     warn(f"note: {plan.budget}")
     searches = [Search(plan, method, method.space, list(method.trials)) for method in plan.methods]

@@ -37,7 +37,7 @@ FIRST = 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Planned:
+class PlannedRun:
     """One run of a sweep and its place."""
 
     experiment: Experiment
@@ -75,10 +75,10 @@ class Planned:
         return min(asked, path.read_bytes().count(b"\n")) if path.exists() else 0
 
 
-Listener = Callable[[Planned, int], None]
+Listener = Callable[[PlannedRun, int], None]
 """Called when a run is handed to a worker, with the number of the attempt, and with 0 when it finished or failed."""
 
-Progress = Callable[[Sequence[Planned]], AbstractContextManager[Listener]]
+Progress = Callable[[Sequence[PlannedRun]], AbstractContextManager[Listener]]
 """Shows what runs: given the plans, a context around them with a listener."""
 
 
@@ -100,7 +100,7 @@ Tasks = Mapping[TaskIdentity, Task]
 class RunJob:
     """One run as a job for a process pool."""
 
-    planned: Planned
+    planned: PlannedRun
     device: str = "cpu"
     needed: bool = False
 
@@ -124,27 +124,27 @@ class RunJob:
         return None
 
 
-def plan(
+def plan_runs(
     variants: Iterable[Experiment], directory: Path, folder: str = "runs", identify: Identify | None = None
-) -> list[Planned]:
+) -> list[PlannedRun]:
     """A place for each run: ``algorithm-regulator-seed-identity`` under ``directory/folder``.
 
     Of runs that differ in their number of rounds alone, at a constant learning rate, the longest is made.
     """
     identify = identify or Identify()
-    planned: dict[str, Planned] = {}
+    planned: dict[str, PlannedRun] = {}
     for experiment in variants:
         identity = identify(experiment)
         config = identity["config"]
         kind = re.sub(r"[^A-Za-z0-9._-]+", "", f"{config['algorithm']['name']}-{config['regulator']['name']}")
         name = f"{kind}-seed{experiment.run.seed}-{identity_key(identity)}"
         if name not in planned or planned[name].experiment.federation.rounds < experiment.federation.rounds:
-            planned[name] = Planned(experiment, directory / folder / name, identity)
+            planned[name] = PlannedRun(experiment, directory / folder / name, identity)
     return list(planned.values())
 
 
 def run_all(
-    plans: Sequence[Planned],
+    plans: Sequence[PlannedRun],
     *,
     workers: int | str = 1,
     engine: "str | Cluster | None" = None,
@@ -152,8 +152,8 @@ def run_all(
     progress: Progress | None = None,
     tolerated: Container[int] = (),
     needed: Container[str] = (),
-    optional: Callable[[Planned], str | None] | None = None,
-    diverged: Callable[[Planned], None] | None = None,
+    optional: Callable[[PlannedRun], str | None] | None = None,
+    diverged: Callable[[PlannedRun], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
     """Make the runs that are left; one error with a line for each reason to fail, ``tolerated`` exit codes apart.
@@ -201,7 +201,7 @@ def run_all(
 
 
 def _answers(
-    plans: Sequence[Planned], own: Sequence[RunJob], kind: "EngineKind", workers: int | None, listener: Listener
+    plans: Sequence[PlannedRun], own: Sequence[RunJob], kind: "EngineKind", workers: int | None, listener: Listener
 ) -> Generator[Failure | None, None, None]:
     """Why each run failed, or None, in the order of the plans."""
     from ecgr.runs.remote import seen_by_others  # loads torch
@@ -241,7 +241,7 @@ def _error(failures: Sequence[Failure], total: int) -> EcgrError:
 
 
 def check_ready(
-    plans: Sequence[Planned], *, engine: "str | Cluster | None" = None, device: str = "cpu", partition: bool = False
+    plans: Sequence[PlannedRun], *, engine: "str | Cluster | None" = None, device: str = "cpu", partition: bool = False
 ) -> None:
     """Say once, before anything is written, what would stop every run: missing data, a device that is not there.
 
@@ -260,7 +260,7 @@ def check_ready(
         divided(left[0], left[0].source.load())
 
 
-def _notes(plans: Sequence[Planned]) -> Iterator[str]:
+def _notes(plans: Sequence[PlannedRun]) -> Iterator[str]:
     """Why runs are made though there are some, and notes on a user's model: workers have nobody to tell."""
     yield from made_anew({planned.directory: planned.identity for planned in plans})
     if lost := [planned for planned in plans if planned.rounds_done and not planned.goes_on]:
@@ -274,7 +274,7 @@ def _notes(plans: Sequence[Planned]) -> Iterator[str]:
             yield from prepare(experiment, experiment.source.load()).notes
 
 
-def _without_task(planned: Planned) -> Planned:
+def _without_task(planned: PlannedRun) -> PlannedRun:
     """The same run, its task by name alone."""
     experiment = planned.experiment
     if not isinstance(experiment.source, Task):
@@ -282,7 +282,7 @@ def _without_task(planned: Planned) -> Planned:
     return replace(planned, experiment=replace(experiment, source=experiment.source.identity))
 
 
-def drop_checkpoints(plans: Iterable[Planned]) -> None:
+def drop_checkpoints(plans: Iterable[PlannedRun]) -> None:
     """Remove the checkpoints of runs that have ended: nobody will go on with them."""
     for planned in plans:
         if planned.finished or planned.diverged is not None:
