@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 
 from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
-from ecgr.runs.place import locked
-from ecgr.runs.record import RunRecord
+from ecgr.runs.record import RunRecord, locked
 from ecgr.runs.runner import run
 from support.commands import ecgr, files_below, rows_without_times, spawn
 

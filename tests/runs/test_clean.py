@@ -10,7 +10,7 @@ import pytest
 from ecgr.cli.app import run_command_line
 from ecgr.errors import EnvironmentFault
 from ecgr.runs.clean import size_of, spare
-from ecgr.runs.place import acquire
+from ecgr.runs.record import acquire
 from support.runs import write_run
 
 

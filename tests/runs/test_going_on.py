@@ -9,8 +9,7 @@ import pytest
 from torch import nn
 
 import ecgr
-from ecgr.runs.place import checkpoint_of
-from ecgr.runs.record import RunRecord
+from ecgr.runs.record import RunRecord, checkpoint_of
 from ecgr.runs.sweep import PlannedRun, drop_checkpoints, plan_runs, run_all
 
 

@@ -11,8 +11,7 @@ from torch import nn
 
 import ecgr
 from ecgr.errors import ConfigError
-from ecgr.runs.identity import Identify, commit
-from ecgr.runs.manifest import identity_key
+from ecgr.runs.identity import Identify, commit, identity_key
 from ecgr.runs.runner import run
 from ecgr.tasks.models import resnet18
 

@@ -162,7 +162,7 @@ def test_a_run_with_states_on_disk_has_the_bits_of_one_in_memory(tmp_path: Path)
 def test_a_temporary_file_of_a_killed_process_does_not_take_a_directory(tmp_path: Path) -> None:
     """A process that was killed while it wrote run.json leaves such a file; the same command goes on there."""
     from ecgr.errors import ConfigError
-    from ecgr.runs.place import refuse_foreign
+    from ecgr.runs.record import refuse_foreign
 
     (tmp_path / ".run.json.123.tmp").touch()
     refuse_foreign(tmp_path, resume=False)

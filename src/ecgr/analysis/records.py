@@ -14,8 +14,7 @@ from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
 from ecgr.analysis.summaries import RunSummary
 from ecgr.errors import DataError
 from ecgr.runs.manifest import refuse_mixed
-from ecgr.runs.place import holder_path
-from ecgr.runs.record import RunRecord
+from ecgr.runs.record import RunRecord, holder_path
 
 State = Literal["finished", "still going", "interrupted", "diverged"]
 

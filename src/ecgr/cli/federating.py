@@ -107,7 +107,7 @@ def local_command(
     chosen = load(task_or_name(experiment), changes)
     from ecgr.flower.deploy.folders import Plan
     from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
-    from ecgr.runs.place import refuse_foreign
+    from ecgr.runs.record import refuse_foreign
 
     directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"
     refuse_foreign(directory, resume)

@@ -19,9 +19,10 @@ from typing import Any, Final
 
 from ecgr.algorithms import Algorithm, Entry, HeadOnly, ServerRule, compose
 from ecgr.algorithms.parts import PARTS, Off
+from ecgr.code import qualified_name
 from ecgr.component import Module
 from ecgr.config.methods import clash, name_of
-from ecgr.config.optimizers import OptimizerFactory, Schedule
+from ecgr.config.optimizers import CONSTANT_RATE, OptimizerFactory, Schedule
 from ecgr.config.registry import (
     GIVEN_BY_DATA,
     LEFT_OUT,
@@ -39,7 +40,6 @@ from ecgr.config.user_code import complete, description, plain, plain_fields, un
 from ecgr.core.geometry import Regulator
 from ecgr.errors import ConfigError, EcgrError
 from ecgr.files import to_toml
-from ecgr.identity import contains_shorter, qualified_name
 from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DatasetSource
 from ecgr.tasks.losses import Loss, as_loss
@@ -236,6 +236,16 @@ class Experiment:
         if self.data.redraw:
             config["data"].pop("split_seed", None)
         return sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()[:12]
+
+
+def contains_shorter(config: Mapping[str, Any]) -> bool:
+    """Whether a longer run with this config contains the shorter: its rate does not depend on the number of rounds."""
+    return config["schedule"]["name"] == CONSTANT_RATE and not acts_at_the_end(config)
+
+
+def acts_at_the_end(config: Mapping[str, Any]) -> bool:
+    """Whether a head is solved after the last round; ``head_only`` solves its own after the first."""
+    return "head" in config and config["algorithm"]["name"] != "head_only"
 
 
 def _count(settings: PartitionSettings, partitioner: Partitioner) -> PartitionSettings:

@@ -1,6 +1,6 @@
 """User code: objects in the place of names (a regulator, a model, a task of the user's), and tasks in Python files.
 
-A config says what such an object is by its class and fields; what its code is, a run's identity says (`ecgr.identity`).
+A config says what such an object is by its class and fields; what its code is, a run's identity says (`ecgr.code`).
 A Python file is named on the command line (``my_task.py:task``), never by a config. It is run, and what it defines goes
 to every worker.
 """
@@ -20,8 +20,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
 from ecgr.algorithms import Defaults, Entry
+from ecgr.code import qualified_name
 from ecgr.errors import ConfigError, DataError, EcgrError
-from ecgr.identity import qualified_name
 from ecgr.tables import Table, unknown
 from ecgr.tasks.task import Task
 

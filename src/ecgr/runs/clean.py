@@ -6,8 +6,7 @@ from pathlib import Path
 from shutil import rmtree
 
 from ecgr.errors import ConfigError
-from ecgr.runs.place import acquire, checkpoint_of
-from ecgr.runs.record import RunRecord
+from ecgr.runs.record import RunRecord, acquire, checkpoint_of
 from ecgr.tasks.data.sets import cache_folder
 
 ANSWER, TUNED, TUNING = "comparison.json", "tuning.json", "tuning"

@@ -1,5 +1,6 @@
 """A run's identity: everything that decides its numbers, which are its config, data, user code and versions."""
 
+import json
 import os
 import platform
 import sys
@@ -13,11 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ecgr._version import __version__
-from ecgr.config.experiment import OWN, Experiment
+from ecgr.code import Code, code_of
+from ecgr.config.experiment import OWN, Experiment, contains_shorter
 from ecgr.config.methods import Method
 from ecgr.config.user_code import description, unwrap
 from ecgr.errors import EcgrError
-from ecgr.identity import Code, code_of
 from ecgr.runs.manifest import PARTITION, Identity
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS, describe
@@ -29,6 +30,9 @@ if TYPE_CHECKING:
     from ecgr.tasks.data.dataset import Provenance
 
 CHECKOUT = Path(__file__).parents[3]
+LABELS = (("run", "seed"), ("run", "name"))
+PLACES = (("data", "root"), ("partition", "file"))
+"""Where data lie; what they are is known by their hashes."""
 
 
 class Identify:
@@ -70,6 +74,19 @@ class Identify:
                 known = source.load().files
             self._data.append((source, known))
         return known
+
+
+def identity_key(identity: Identity) -> str:
+    """A short hash of an identity, seed and name apart; data count by their content, not by where they lie.
+
+    The number of rounds does not count where a longer run contains the shorter (under a constant learning rate).
+    """
+    config = {section: dict(values) for section, values in identity["config"].items()}
+    if contains_shorter(config):
+        del config["federation"]["rounds"]
+    for section, key in (*LABELS, *(PLACES if set(identity["data"]) - {PARTITION} else ())):
+        config[section].pop(key, None)
+    return sha256(json.dumps({**identity, "config": config}, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def user_parts(experiment: Experiment) -> Iterator[tuple[str, Any]]:

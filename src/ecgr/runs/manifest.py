@@ -3,41 +3,23 @@
 What is not identical is never reused, never gone on with, and never paired; the line that says so names what differs.
 """
 
-import json
 import re
 from collections import Counter
 from collections.abc import Container, Iterator, Mapping, Sequence
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from ecgr.code import CONSTANT, STATE
 from ecgr.errors import ConfigError
-from ecgr.identity import CONSTANT, STATE, contains_shorter
 from ecgr.runs.record import RunRecord
 
 Identity = Mapping[str, Any]
 """``config``, ``data`` (hashes by file), ``code`` (hashes by part and name) and ``versions``."""
 PARTITION = "partition"
 """What the hash of ``partition.file`` is called among those of the data."""
-LABELS = (("run", "seed"), ("run", "name"))
-PLACES = (("data", "root"), ("partition", "file"))
-"""Where data lie; what they are is known by their hashes."""
 APART = {"config.run.name", "config.data.root", "config.data.sha256", "config.partition.file"}
 TASK = ("data", "model", "loss", "metric")
 """Parts of the code that are the task's, the same for every method."""
-
-
-def identity_key(identity: Identity) -> str:
-    """A short hash of an identity, seed and name apart; data count by their content, not by where they lie.
-
-    The number of rounds does not count where a longer run contains the shorter (under a constant learning rate).
-    """
-    config = {section: dict(values) for section, values in identity["config"].items()}
-    if contains_shorter(config):
-        del config["federation"]["rounds"]
-    for section, key in (*LABELS, *(PLACES if set(identity["data"]) - {PARTITION} else ())):
-        config[section].pop(key, None)
-    return sha256(json.dumps({**identity, "config": config}, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def differences(old: Mapping[str, Any], new: Mapping[str, Any], path: str = "") -> list[str]:

@@ -19,7 +19,7 @@ from filelock import FileLock, Timeout
 
 from ecgr.errors import EnvironmentFault
 from ecgr.files import write_atomically
-from ecgr.runs.place import OWN_FILES, locked
+from ecgr.runs.record import OWN_FILES, locked
 from ecgr.runs.runner import Watch
 from ecgr.runs.sweep import CHECKPOINTS_APART, Failure, RunJob, Tasks
 from ecgr.simulation.engines.pool import Rest

@@ -9,15 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ecgr.config.experiment import Experiment, changes_of, load
+from ecgr.config.experiment import Experiment, acts_at_the_end, changes_of, contains_shorter, load
 from ecgr.config.partition import natural_note
 from ecgr.errors import ConfigError, Diverged
 from ecgr.files import write_atomically
-from ecgr.identity import acts_at_the_end, contains_shorter
 from ecgr.runs.identity import Identify, manifest_of, task_facts
 from ecgr.runs.manifest import PARTITION, Identity, changed_facts, differences
-from ecgr.runs.place import acquire, checkpoint_of, locked, refuse_foreign
-from ecgr.runs.record import DIVERGED, RunRecord, RunWriter, to_json
+from ecgr.runs.record import DIVERGED, RunRecord, RunWriter, acquire, checkpoint_of, locked, refuse_foreign, to_json
 from ecgr.tasks.losses import flatness_note
 from ecgr.tasks.task import Task
 

@@ -18,10 +18,9 @@ from ecgr.config.experiment import OWN, Experiment, read
 from ecgr.config.partition import divided
 from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
-from ecgr.runs.identity import Identify
-from ecgr.runs.manifest import Identity, identity_key, made_anew
-from ecgr.runs.place import checkpoint_of, refuse_unusable
-from ecgr.runs.record import RunRecord
+from ecgr.runs.identity import Identify, identity_key
+from ecgr.runs.manifest import Identity, made_anew
+from ecgr.runs.record import RunRecord, checkpoint_of, refuse_unusable
 from ecgr.runs.runner import Watch, asked_workers, run, worker_count
 from ecgr.tables import shown
 from ecgr.tasks.task import Task, TaskIdentity

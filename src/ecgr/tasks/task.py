@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
+from ecgr.code import qualified_name
 from ecgr.errors import ConfigError, DataError
-from ecgr.identity import qualified_name
 from ecgr.tables import shown, unknown
 from ecgr.tasks.data.dataset import Dataset, input_shape, parted
 from ecgr.tasks.data.frames import Missing, encode_halves, split_frame

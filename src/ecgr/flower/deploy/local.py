@@ -35,8 +35,7 @@ from ecgr.flower.deploy.folders import (
 from ecgr.flower.deploy.keys import make_node_key
 from ecgr.flower.deploy.processes import Service, free_ports, listens
 from ecgr.flower.deploy.supernode import read_site
-from ecgr.runs.place import acquire, holder_path
-from ecgr.runs.record import RunRecord
+from ecgr.runs.record import RunRecord, acquire, holder_path
 from ecgr.runs.runner import Watch
 
 POLL_SECONDS = 0.5

@@ -16,7 +16,7 @@ import pytest
 import torch
 from torch import nn
 
-from ecgr.identity import Code, code_of
+from ecgr.code import Code, code_of
 
 Write = Callable[..., ModuleType]
 NUMBERS = count()
@@ -165,7 +165,7 @@ def test_packages_count_by_version() -> None:
 
     found = code_of(make)
     assert found.packages == {"numpy": np.__version__, "torch": torch.__version__}
-    assert list(found.pieces) == ["test_identity.test_packages_count_by_version.make"]
+    assert list(found.pieces) == ["test_code.test_packages_count_by_version.make"]
     assert code_of(partial(nn.Linear, 3)).pieces != code_of(partial(nn.Linear, 4)).pieces
 
 
@@ -182,7 +182,7 @@ def test_a_module_is_its_class_its_parameters_and_its_buffers() -> None:
     torch.manual_seed(0)
     net = Net()
     before = code_of(net)
-    assert {"state", "test_identity.Net", "test_identity.Net.__init__"} <= set(before.pieces)
+    assert {"state", "test_code.Net", "test_code.Net.__init__"} <= set(before.pieces)
     assert code_of(net) == before
     changes: list[Callable[[Any], Any]] = [
         lambda net: net.layer[0].weight.data.add_(1e-3),
@@ -231,7 +231,7 @@ def test_what_cannot_be_read_stops_nothing(kind: str) -> None:
 ELSEWHERE = """
 import sys; sys.path.insert(0, {folder!r})
 import mine
-from ecgr.identity import code_of
+from ecgr.code import code_of
 print(sorted(code_of(mine.make).pieces.items()))
 """
 

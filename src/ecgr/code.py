@@ -16,7 +16,7 @@ import os
 import sys
 import sysconfig
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache, cached_property
 from hashlib import sha256
 from importlib import import_module
@@ -31,16 +31,6 @@ CONSTANT, STATE = "constant", "state"
 PLAIN = (type(None), bool, int, float, complex, str, bytes, type(...), type(NotImplemented), range)
 LOADS = ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS")
 LONG = 200
-
-
-def contains_shorter(config: Mapping[str, Any]) -> bool:
-    """Whether a longer run with this config contains the shorter: its rate does not depend on the number of rounds."""
-    return config["schedule"]["name"] == "constant" and not acts_at_the_end(config)
-
-
-def acts_at_the_end(config: Mapping[str, Any]) -> bool:
-    """Whether a head is solved after the last round; ``head_only`` solves its own after the first."""
-    return "head" in config and config["algorithm"]["name"] != "head_only"
 
 
 class Code(NamedTuple):
