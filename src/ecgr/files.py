@@ -27,9 +27,11 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
 
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
-    """Write beside ``path``, flush to the disk, rename over it, flush the directory."""
-    with _said(path, len(content)), whole_file(path, durable=durable) as file:
-        file.write(content)
+    """Write beside ``path``, whose folder is made, flush to the disk, rename over it, flush the directory."""
+    with _said(path, len(content)):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with whole_file(path, durable=durable) as file:
+            file.write(content)
 
 
 def append(path: Path, content: bytes) -> None:

@@ -134,7 +134,7 @@ def test_a_config_survives_the_way_through_a_dict_and_through_toml(raw: Raw) -> 
             expected = list(value) if isinstance(value, tuple) else value  # as JSON has it
             if key == "score" and (PERSONAL & raw.keys() or experiment.partition.test_share):
                 expected = "own"
-            if key in LEFT_OUT and expected == LEFT_OUT[key]:
+            if key in LEFT_OUT and expected == parameters_of(SECTIONS[section].settings)[key].default:  # type: ignore[arg-type]
                 expected = None
             if key == "split_seed" and values.get("redraw"):
                 expected = experiment.run.seed

@@ -21,7 +21,7 @@ from PIL import Image
 
 import ecgr
 from ecgr.cli.app import app, run_command_line
-from ecgr.cli.comparing import grid_of
+from ecgr.cli.comparing import parse_grid
 from ecgr.cli.options import overrides
 from ecgr.compare.plan import plan_comparison
 from ecgr.config.experiment import presets
@@ -114,7 +114,7 @@ def check(name: str, given: Mapping[str, Any]) -> None:
     elif name == "compare" and source in presets():
         methods = split_methods(given["methods"]) if given["methods"] else None
         plan_comparison(
-            source, given["baseline"], methods=methods, settings=settings, tune=grid_of(given["tune"] or [])
+            source, given["baseline"], methods=methods, settings=settings, tune=parse_grid(given["tune"] or [])
         )
     elif source in presets():
         ecgr.load(source, settings)

@@ -9,7 +9,7 @@ import pytest
 from ecgr.cli.running import list_plans
 from ecgr.config.experiment import load
 from ecgr.config.partition import chosen_share, partition_of
-from ecgr.runs.calibration import calibrate, room, seconds_per_round
+from ecgr.runs.calibration import calibrate, cost_of_run
 from ecgr.runs.clean import size_of
 from ecgr.runs.runner import run
 from ecgr.runs.sweep import plan_runs
@@ -24,7 +24,7 @@ def test_a_round_is_so_many_times_the_client_and_the_shard_that_were_measured() 
     sizes = partition_of(experiment, chosen_share(experiment, dataset)).sizes()
     middle = sorted(sizes)[1:3]
     ticks = iter((10.0, 12.0, 15.0))
-    seconds = seconds_per_round(experiment, dataset, lambda: next(ticks))
+    seconds = cost_of_run(experiment, dataset, lambda: next(ticks)).seconds
     assert seconds in [pytest.approx(2 * sum(sizes) / size + 3) for size in middle]
 
 
@@ -46,7 +46,7 @@ def test_a_dry_run_shows_the_time_of_each_method_and_time_and_room_of_the_whole(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """10 s a round: 30 s a run; two runs on two processes take as long as one, three take 45 s."""
-    monkeypatch.setattr("ecgr.runs.calibration.seconds_per_round", lambda *_: 10.0)
+    monkeypatch.setattr("ecgr.runs.calibration._seconds_per_round", lambda *_: 10.0)
     experiments = [load("quickstart", {**SMALL, "run.seed": seed}) for seed in range(3)]
     list_plans({"fedavg": plan_runs(experiments[:2], tmp_path)}, workers=2)
     assert "about 30 s with 2 processes" in capsys.readouterr().out
@@ -56,7 +56,7 @@ def test_a_dry_run_shows_the_time_of_each_method_and_time_and_room_of_the_whole(
     assert "about 45 s with 2 processes" in shown
     assert "fedavg: 3 runs, about 1 min 30 s of one process" in shown
     (line,) = [line for line in shown.splitlines() if "on disk" in line]
-    assert re.fullmatch(r"about \d+ KB on disk, and at most [\d.]+ MB until they are all finished", line)
+    assert re.fullmatch(r"about [\d.]+ kB on disk, and at most [\d.]+ MB until they are all finished", line)
 
 
 def test_the_room_is_that_of_a_run(tmp_path: Path) -> None:
@@ -64,7 +64,7 @@ def test_the_room_is_that_of_a_run(tmp_path: Path) -> None:
     small = {"partition.clients": 3, "federation.rounds": 3, "algorithm.name": "scaffold", "run.served": "average"}
     experiment = load("quickstart", small)
     record = run(experiment, tmp_path)
-    line, model, checkpoints = room(experiment, experiment.source.load())
+    _, line, model, checkpoints = cost_of_run(experiment, experiment.source.load())
     rows = (tmp_path / "rounds.jsonl").stat().st_size / len(record.rounds)
     assert line == pytest.approx(rows, rel=0.33)
     assert model == pytest.approx((tmp_path / "model.safetensors").stat().st_size, rel=0.05)

@@ -51,7 +51,7 @@ def test_it_is_shown_and_then_removed(runs: Path, capsys: pytest.CaptureFixture[
     assert clean(runs) == 0
     assert content(runs) == before
     shown = capsys.readouterr().out
-    assert "checkpoints of finished runs: 3, 3 KB" in shown
+    assert "checkpoints of finished runs: 3, 3.0 kB" in shown
     assert "bytes can be freed; to remove them: ecgr clean" in shown
     whole = sum(size_of(each.path) for each in spare(runs))
     assert clean(runs, "--yes") == 0

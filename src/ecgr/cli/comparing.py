@@ -10,7 +10,7 @@ import typer
 
 from ecgr.cli import options
 from ecgr.cli.console import complain, out, say, sweep_progress
-from ecgr.cli.options import OpenPage, Workers, gathered, overrides, parse_value, work_of
+from ecgr.cli.options import OpenPage, Workers, assigned, gathered, overrides, parse_value, work_of
 from ecgr.cli.running import list_plans
 from ecgr.config.experiment import changes_of
 from ecgr.config.methods import split_methods
@@ -96,7 +96,7 @@ def compare_command(
         "methods": None if methods is None else split_methods(methods),
         "seeds": seeds,
         "settings": changes_of(overrides(settings), rounds=rounds),
-        "tune": False if no_tune else grid_of(tune or []),
+        "tune": False if no_tune else parse_grid(tune),
         "trials": trials,
         "until_level": until_level,
         "references": references,
@@ -141,20 +141,17 @@ def show_answer(answer: "Answer", arguments: Sequence[str], details: bool = Fals
     say(f"{page if page.exists() else directory / 'comparison.json'}")
 
 
-def grid_of(assignments: Sequence[str]) -> dict[str, list[Any]]:
+def parse_grid(assignments: list[str] | None) -> dict[str, list[Any]]:
     """``KEY=VALUE,VALUE`` as values to choose from.
 
-    >>> grid_of(["optimizer.lr=0.01,0.03", "schedule.name=step,cosine"])
+    >>> parse_grid(["optimizer.lr=0.01,0.03", "schedule.name=step,cosine"])
     {'optimizer.lr': [0.01, 0.03], 'schedule.name': ['step', 'cosine']}
     """
     grid: dict[str, list[Any]] = {}
-    for assignment in assignments:
-        key, equals, values = assignment.partition("=")
-        if not equals:
-            raise ConfigError(f"--tune: expected KEY=VALUES, as in optimizer.lr=0.01,0.03, got {assignment!r}")
-        if key.strip() in grid:
-            raise ConfigError(f"--tune: {key.strip()} is given twice; put its values in one list")
-        grid[key.strip()] = [parse_value(value.strip()) for value in values.split(",") if value.strip()]
+    for key, values in assigned(assignments, "--tune", "KEY=VALUES", "optimizer.lr=0.01,0.03"):
+        if key in grid:
+            raise ConfigError(f"--tune: {key} is given twice; put its values in one list")
+        grid[key] = [parse_value(value.strip()) for value in values.split(",") if value.strip()]
     return grid
 
 

@@ -1,7 +1,7 @@
 """How a command is added, and the options that several commands share."""
 
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import wraps
 from inspect import signature
 from pathlib import Path
@@ -124,13 +124,16 @@ def overrides(assignments: list[str] | None) -> dict[str, Any]:
     >>> overrides(["run.seed=1", "data.name=digits", "regulator.beta=0.5"])
     {'run.seed': 1, 'data.name': 'digits', 'regulator.beta': 0.5}
     """
-    result: dict[str, Any] = {}
+    return {key: parse_value(value) for key, value in assigned(assignments, "--set", "KEY=VALUE", "regulator.beta=0.5")}
+
+
+def assigned(assignments: list[str] | None, option: str, form: str, example: str) -> Iterator[tuple[str, str]]:
+    """The keys and values that an option gives."""
     for assignment in assignments or []:
         key, equals, value = assignment.partition("=")
         if not equals:
-            raise ConfigError(f"--set: expected KEY=VALUE, for example regulator.beta=0.5, got {assignment!r}")
-        result[key.strip()] = parse_value(value.strip())
-    return result
+            raise ConfigError(f"{option}: expected {form}, for example {example}, got {assignment!r}")
+        yield key.strip(), value.strip()
 
 
 def parse_value(text: str) -> Any:

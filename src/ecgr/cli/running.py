@@ -1,12 +1,12 @@
 """`ecgr run` and `ecgr sweep`: one run, a grid of runs, and with `--dry-run` what they will take; `ecgr clean`."""
 
-import math
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.filesize import decimal
 
 from ecgr.cli import options
 from ecgr.cli.console import (
@@ -32,7 +32,7 @@ from ecgr.runs.trackers import check_tracker, entry_of, tracked
 from ecgr.runs.trackers import track as write_entries
 
 if TYPE_CHECKING:
-    from ecgr.runs.calibration import Cost
+    from ecgr.runs.calibration import RunCost
 
 
 @gathered(work=work_of)
@@ -104,17 +104,25 @@ def sweep_command(
 
 def list_plans(groups: Mapping[str, Sequence[PlannedRun]], workers: int) -> None:
     """Print each group of runs with its state and time, the total, and what it takes on disk."""
+
+    def runs(own: Sequence[PlannedRun]) -> str:
+        return f"{len(own)} run{'' if len(own) == 1 else 's'}"
+
     plans = [planned for own in groups.values() for planned in own]
     left = [planned for planned in plans if not planned.finished]
     costs = _costs(left) if left else {}
-    seconds = {each.directory: costs[each.experiment.key()].seconds * _rounds_left(each) for each in left if costs}
+    seconds = {
+        each.directory: costs[each.experiment.key()].seconds * (each.experiment.federation.rounds - each.rounds_done)
+        for each in left
+        if costs
+    }
     for name, own in groups.items():
         done, rounds = sum(each.finished for each in own), sum(each.rounds_done for each in own if not each.finished)
         states = [f"{done} finished" if done else "", f"{rounds} rounds of others done" if rounds else ""]
         time = sum(seconds.get(each.directory, 0.0) for each in own)
         states += [f"about {duration(time)} of one process" if time else ""]
-        say(", ".join([f"{name}: {counted(len(own), 'run')}", *filter(None, states)]))
-    say(f"{counted(len(plans), 'run')}, {len(left)} to do")
+        say(", ".join([f"{name}: {runs(own)}", *filter(None, states)]))
+    say(f"{runs(plans)}, {len(left)} to do")
     if seconds:
         # The last run of a worker cannot be shared, so no sweep is shorter than its longest run.
         whole = max(sum(seconds.values()) / workers, *seconds.values())
@@ -123,35 +131,10 @@ def list_plans(groups: Mapping[str, Sequence[PlannedRun]], workers: int) -> None
         of_runs = [(costs[each.experiment.key()], each.experiment.federation.rounds) for each in left]
         stays = sum(cost.model + cost.record * rounds for cost, rounds in of_runs)
         most = stays + sum(cost.checkpoints for cost, _ in of_runs)
-        say(f"about {in_bytes(stays)} on disk, and at most {in_bytes(most)} until they are all finished")
+        say(f"about {decimal(stays)} on disk, and at most {decimal(most)} until they are all finished")
 
 
-def counted(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> counted(1, "run"), counted(2, "run")
-    ('1 run', '2 runs')
-    """
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
-def in_bytes(number: float) -> str:
-    """A size to read.
-
-    >>> in_bytes(900), in_bytes(15_138_403), in_bytes(2_500_000_000)
-    ('1 KB', '15 MB', '2.5 GB')
-    """
-    for unit, size in (("GB", 1e9), ("MB", 1e6)):
-        if number >= size:
-            return f"{number / size:.{1 if number < 10 * size else 0}f} {unit}"
-    return f"{math.ceil(number / 1000)} KB"
-
-
-def _rounds_left(planned: PlannedRun) -> int:
-    return planned.experiment.federation.rounds - planned.rounds_done
-
-
-def _costs(left: Sequence[PlannedRun]) -> "dict[str, Cost]":
+def _costs(left: Sequence[PlannedRun]) -> "dict[str, RunCost]":
     """What each kind of run takes; empty, and said so, if the data to measure with are missing."""
     from ecgr.runs.calibration import calibrate  # loads torch
 
@@ -179,7 +162,7 @@ def clean_command(
         if yes:
             each.remove()
     for kind, sizes in by_kind.items():
-        say(f"{kind}: {len(sizes)}, {in_bytes(sum(sizes))}")
+        say(f"{kind}: {len(sizes)}, {decimal(sum(sizes))}")
     whole = sum(map(sum, by_kind.values()))
     freed = f"{whole:,} bytes {'freed' if yes else 'can be freed; to remove them: ' + this_command('--yes')}"
     say(freed if found else "nothing can be made again; nothing to remove")

@@ -38,7 +38,7 @@ from ecgr.config.registry import (
 )
 from ecgr.config.user_code import complete, description, plain, plain_fields, unwrap
 from ecgr.core.geometry import Regulator
-from ecgr.errors import ConfigError, EcgrError
+from ecgr.errors import ConfigError, refused
 from ecgr.files import to_toml
 from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DatasetSource
@@ -127,15 +127,8 @@ class Experiment:
             entry = spec.entry(chosen)
             if entry is None:
                 return chosen
-            try:
+            with refused(f"{section}.name: {getattr(entry, '__name__', chosen)} cannot be made"):
                 return entry(**{k: v for k, v in values.items() if k in parameters_of(entry)})
-            except EcgrError:
-                raise
-            except Exception as error:  # of a class that a user wrote
-                what = getattr(entry, "__name__", chosen)
-                raise ConfigError(
-                    f"{section}.name: {what}(…): {type(error).__name__}: {shown(str(error), 200)}"
-                ) from error
 
         def settings(section: str) -> Any:
             make = SECTIONS[section].settings
@@ -201,10 +194,13 @@ class Experiment:
         for name, section in SECTIONS.items():
             part = parts.get(name, getattr(self, name, None))
             own = getattr(self, name, None)
-            settings: dict[str, Any] = plain_fields(own) if type(own) is section.settings else {}
             chosen = told(section.table, part) if section.table is not None and part is not None else {}
-            if chosen or settings:
-                config[name] = chosen | {k: v for k, v in settings.items() if k not in LEFT_OUT or v != LEFT_OUT[k]}
+            if section.settings is not None and type(own) is section.settings:
+                known = parameters_of(section.settings)
+                settings = plain_fields(own).items()
+                chosen |= {k: v for k, v in settings if k not in LEFT_OUT or v != known[k].default}
+            if chosen:
+                config[name] = chosen
         return config
 
     def replace(self, overrides: Mapping[str, Any]) -> "Experiment":

@@ -12,7 +12,11 @@ if TYPE_CHECKING:
 
 
 class OptimizerFactory(Protocol):
-    """An entry of ``OPTIMIZERS``."""
+    """An entry of ``OPTIMIZERS``.
+
+    One may say that it ``follows_gradient``: its steps are the learning rate times gradients, so that a displacement
+    says what these were.
+    """
 
     @property
     def lr(self) -> float:
@@ -22,11 +26,6 @@ class OptimizerFactory(Protocol):
     @property
     def effective_momentum(self) -> float:
         """Heavy-ball momentum, 0 where there is none; FedNova's normaliser needs it."""
-        ...
-
-    @property
-    def follows_gradient(self) -> bool:
-        """Whether steps are the learning rate times gradients, so that a displacement says what these were."""
         ...
 
     def build(self, parameters: Iterable[Tensor], lr: float) -> "Optimizer":

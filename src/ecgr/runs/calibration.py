@@ -8,7 +8,7 @@ How much room they will take follows from the tensors of a model and of its chec
 """
 
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from statistics import median
 from typing import NamedTuple
@@ -16,10 +16,11 @@ from typing import NamedTuple
 from ecgr.config.experiment import Experiment
 from ecgr.core.regulators import Plain
 from ecgr.runs.checkpoint import GENERATIONS
+from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import one_thread
 from ecgr.simulation.evaluate import shards
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import final_state, round_jobs, start
+from ecgr.simulation.rounds import Snapshot, final_state, round_jobs, start
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.data import Dataset
 from ecgr.tasks.partition import Partition
@@ -30,7 +31,7 @@ LINE, OF_CLIENT, OF_REGULATED = 350, 170, 340
 """Bytes of a round's line in a record, of it for each client, and where its update is regulated."""
 
 
-class Cost(NamedTuple):
+class RunCost(NamedTuple):
     """What one run takes: seconds and bytes of the record for each round, bytes of the model and of checkpoints."""
 
     seconds: float
@@ -39,12 +40,27 @@ class Cost(NamedTuple):
     checkpoints: int
 
 
-def seconds_per_round(experiment: Experiment, dataset: Dataset, clock: Clock = time.process_time) -> float:
-    """The time of one round in one process, from one client's training and one shard's evaluation."""
+def cost_of_run(experiment: Experiment, dataset: Dataset, clock: Clock = time.process_time) -> RunCost:
+    """What a run takes: of one client's training and one shard's evaluation, and of the tensors that it keeps."""
     problem = prepare(experiment, dataset)
-    workspace, beginning = Workspace(problem), start(problem)
-    sizes = problem.partition.sizes()
-    jobs = round_jobs(problem, beginning) or round_jobs(problem, beginning, [sizes.index(max(sizes))])
+    beginning, sizes = start(problem), problem.partition.sizes()
+    jobs = round_jobs(problem, beginning)
+    model = sum(tensor.nbytes for tensor in final_state(problem, beginning).values())
+    server = sum(tensor.nbytes for tensor in beginning.server.values())
+    client = sum(tensor.nbytes for tensor in experiment.algorithm.init_client(beginning.params).values())
+    clients = client * sum(size > 0 for size in sizes)
+    copies = 3 if experiment.run.served == "average" else 1
+    return RunCost(
+        seconds=_seconds_per_round(problem, beginning, jobs, clock),
+        record=LINE + len(jobs) * (OF_CLIENT if isinstance(experiment.regulator, Plain) else OF_REGULATED),
+        model=model,
+        checkpoints=GENERATIONS * (copies * model + server + clients),
+    )
+
+
+def _seconds_per_round(problem: Problem, beginning: Snapshot, jobs: Sequence[ClientJob], clock: Clock) -> float:
+    sizes, workspace = problem.partition.sizes(), Workspace(problem)
+    jobs = jobs or round_jobs(problem, beginning, [sizes.index(max(sizes))])
     scoring = list(shards(problem, beginning.params, beginning.buffers))
     middle = min(jobs, key=lambda job: abs(job.cost - median(other.cost for other in jobs)))
     with one_thread():
@@ -59,33 +75,18 @@ def seconds_per_round(experiment: Experiment, dataset: Dataset, clock: Clock = t
     return (trained - began) * samples + (scored - trained) * images
 
 
-def room(experiment: Experiment, dataset: Dataset) -> tuple[int, int, int]:
-    """Bytes of a line of the record, of the model, and of the checkpoints that are kept while it can go on."""
-    problem = prepare(experiment, dataset)
-    beginning = start(problem)
-    model = sum(tensor.nbytes for tensor in final_state(problem, beginning).values())
-    server = sum(tensor.nbytes for tensor in beginning.server.values())
-    client = sum(tensor.nbytes for tensor in experiment.algorithm.init_client(beginning.params).values())
-    copies = 3 if experiment.run.served == "average" else 1
-    present = len(round_jobs(problem, beginning))
-    line = LINE + present * (OF_CLIENT if isinstance(experiment.regulator, Plain) else OF_REGULATED)
-    clients = client * sum(size > 0 for size in problem.partition.sizes())
-    return line, model, GENERATIONS * (copies * model + server + clients)
-
-
 def calibrate(
     experiments: Iterable[Experiment], watch: Callable[[str], None], clock: Clock = time.process_time
-) -> dict[str, Cost]:
+) -> dict[str, RunCost]:
     """Costs by `Experiment.key`; data sets are read once; ``watch`` hears of each kind as its turn comes."""
     datasets: dict[object, Dataset] = {}
-    measured: dict[str, Cost] = {}
+    measured: dict[str, RunCost] = {}
     for key, experiment in {experiment.key(): experiment for experiment in experiments}.items():
         config = experiment.to_dict()
         watch(f"{config['data']['name']}, {config['algorithm']['name']}, {config['regulator']['name']}")
         if experiment.source not in datasets:
             datasets[experiment.source] = experiment.source.load()
-        dataset = datasets[experiment.source]
-        measured[key] = Cost(seconds_per_round(experiment, dataset, clock), *room(experiment, dataset))
+        measured[key] = cost_of_run(experiment, datasets[experiment.source], clock)
     return measured
 
 

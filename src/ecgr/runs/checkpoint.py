@@ -21,7 +21,7 @@ from safetensors.torch import load, save
 from torch import Tensor
 
 from ecgr.component import State
-from ecgr.errors import EnvironmentFault, IntegrityError
+from ecgr.errors import IntegrityError
 from ecgr.files import flush, write_atomically
 from ecgr.runs.record import Position, to_json
 from ecgr.simulation.rounds import ClientStates, Snapshot
@@ -64,12 +64,7 @@ class StatesOnDisk(ClientStates):
         for client, state in states.items():
             content = save({name: tensor.contiguous() for name, tensor in state.items()})
             entries[client] = Entry(rounds, sha256(content).hexdigest())
-            path = self.path(client, entries[client])
-            try:
-                self.directory.mkdir(parents=True, exist_ok=True)
-            except OSError as error:
-                raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
-            write_atomically(path, content, durable=False)
+            write_atomically(self.path(client, entries[client]), content, durable=False)
         return StatesOnDisk(self.directory, entries)
 
     def path(self, client: int, entry: Entry) -> Path:
@@ -91,7 +86,6 @@ class Restored:
 
 def save_checkpoint(directory: Path, snapshot: Snapshot, position: Position) -> None:
     """Write one generation, then remove those beyond the last two and the states that none names any more."""
-    directory.mkdir(exist_ok=True)
     states = snapshot.clients
     if not isinstance(states, StatesOnDisk):
         states = StatesOnDisk(directory / CLIENTS).updated(snapshot.rounds, states)

@@ -146,7 +146,6 @@ def write_files(directory: Path, files: Files) -> None:
     for name in sorted(files, key=_turn):
         path = directory / name
         if not (path.is_file() and path.read_bytes() == files[name]):
-            path.parent.mkdir(parents=True, exist_ok=True)
             write_atomically(path, files[name])
     for name in read_files(directory):
         if name not in files:
