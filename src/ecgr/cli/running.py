@@ -111,11 +111,7 @@ def list_plans(groups: Mapping[str, Sequence[PlannedRun]], workers: int) -> None
     plans = [planned for own in groups.values() for planned in own]
     left = [planned for planned in plans if not planned.finished]
     costs = _costs(left) if left else {}
-    seconds = {
-        each.directory: costs[each.experiment.key()].seconds * (each.experiment.federation.rounds - each.rounds_done)
-        for each in left
-        if costs
-    }
+    seconds = {each.directory: costs[each.experiment.key()].seconds * each.rounds_left for each in left if costs}
     for name, own in groups.items():
         done, rounds = sum(each.finished for each in own), sum(each.rounds_done for each in own if not each.finished)
         states = [f"{done} finished" if done else "", f"{rounds} rounds of others done" if rounds else ""]

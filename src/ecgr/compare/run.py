@@ -37,7 +37,7 @@ def announced(plan: ComparisonPlan, processes: int) -> str:
     for method in plan.methods:
         tried = [run for trial in method.trials for run in trial.runs]
         left = [run for run in (*tried, *method.runs) if not run.finished]
-        rounds = sum(run.experiment.federation.rounds - run.rounds_done for run in left)
+        rounds = sum(run.rounds_left for run in left)
         runs += len(left)
         if method.space:  # the second stage goes on with the first one's runs
             finals = min(FINALISTS, len(method.trials)) * min(ALONE_TUNED, len(method.variants))

@@ -73,6 +73,10 @@ class PlannedRun:
         path, asked = self.directory / "rounds.jsonl", self.experiment.federation.rounds
         return min(asked, path.read_bytes().count(b"\n")) if path.exists() else 0
 
+    @property
+    def rounds_left(self) -> int:
+        return self.experiment.federation.rounds - self.rounds_done
+
 
 Listener = Callable[[PlannedRun, int], None]
 """Called when a run is handed to a worker, with the number of the attempt, and with 0 when it finished or failed."""
@@ -106,8 +110,7 @@ class RunJob:
     @property
     def cost(self) -> int:
         """Rounds left: long runs start first, after those that the others need."""
-        left = self.planned.experiment.federation.rounds - self.planned.rounds_done
-        return left + (FIRST if self.needed else 0)
+        return self.planned.rounds_left + (FIRST if self.needed else 0)
 
     def run(self, workspace: Tasks, watch: Watch | None = None, apart: float = CHECKPOINTS_APART) -> Failure | None:
         """Run or resume it; a known error is an answer, not an exception."""
