@@ -1,5 +1,7 @@
-"""Many runs as one bar: what it shows is what lies in their directories."""
+"""What a person sees: many runs as one bar, what to do next, the page in the browser."""
 
+import sys
+import webbrowser
 from io import StringIO
 from pathlib import Path
 
@@ -7,17 +9,23 @@ import pytest
 from rich.console import Console
 
 import ecgr
+from ecgr.cli.app import run_command_line
+from ecgr.cli.comparing import open_page
 from ecgr.cli.console import SweepDisplay
-from ecgr.runs.sweep import plan_runs
+from ecgr.runs.sweep import PlannedRun, plan_runs
 from support.runs import write_run
 
 
+def planned(tmp_path: Path, seeds: int) -> list[PlannedRun]:
+    changes = [{"run.seed": seed, "federation.rounds": 6, "regulator.name": "none"} for seed in range(seeds)]
+    return plan_runs([ecgr.load("quickstart", each) for each in changes], tmp_path)
+
+
 def test_the_bar_counts_runs_and_rounds_and_says_how_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two methods of two seeds: 6 rounds took 12 s, 18 are left."""
+    """Of four runs 6 rounds took 12 s, 18 are left."""
     now = [100.0]
     monkeypatch.setattr("ecgr.cli.console.time.monotonic", lambda: now[0])
-    changes = [{"regulator.name": name, "run.seed": seed} for name in ("none", "ecgr") for seed in (0, 1)]
-    plans = plan_runs([ecgr.load("quickstart", {**each, "federation.rounds": 6}) for each in changes], tmp_path)
+    plans = planned(tmp_path, 4)
     display = SweepDisplay(plans)
 
     def shown() -> str:
@@ -34,11 +42,9 @@ def test_the_bar_counts_runs_and_rounds_and_says_how_long(tmp_path: Path, monkey
 
 
 def test_when_piped_a_line_every_tenth_says_how_far_and_how_long(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    plans = plan_runs(
-        [ecgr.load("quickstart", {"run.seed": seed, "federation.rounds": 6}) for seed in range(20)], tmp_path
-    )
+    plans = planned(tmp_path, 20)
     display = SweepDisplay(plans)
     for each in plans:
         display(each, 1)
@@ -47,3 +53,27 @@ def test_when_piped_a_line_every_tenth_says_how_far_and_how_long(
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" of 20")[0] for line in lines] == [f"runs: {10 * tenth} %" for tenth in range(1, 11)]
     assert all(line.endswith("left") for line in lines[:-1])
+
+
+def test_the_command_alone_says_three_things_to_do(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["ecgr"])
+    assert run_command_line() == 0
+    printed = capsys.readouterr().out
+    assert all(f" ecgr {name}" in printed for name in ("demo", "compare", "list"))
+
+
+def test_a_page_opens_in_the_browser_or_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page, opened = tmp_path / "report.html", []
+    monkeypatch.setattr(webbrowser, "open", opened.append)  # which says nothing, as where there is no browser
+    open_page(page)
+    assert opened == []
+    page.touch()
+    open_page(page)
+    assert opened == [page.as_uri()]
+    told = " ".join(capsys.readouterr().err.split())
+    assert "no page" in told
+    assert "no browser" in told

@@ -9,10 +9,7 @@ import pytest
 from torch import nn
 
 import ecgr
-from ecgr.analysis.comparison import compare, one_a_seed
 from ecgr.analysis.curves import Estimate
-from ecgr.analysis.quantities import Quantity
-from ecgr.analysis.summaries import RunSummary
 from ecgr.compare.plan import ALONE_MOST, plan_comparison, reference_of, split_anew
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.partition import chosen_share, divided
@@ -30,16 +27,10 @@ def partition(**changes: object) -> list[list[int]]:
     return [indices.tolist() for indices in found]
 
 
-def test_pooled_is_one_client_with_everybodys_samples() -> None:
-    everybody = sorted(index for client in partition() for index in client)
-    assert partition(**{"partition.pooled": True}) == [everybody]
-
-
-def test_alone_is_one_of_the_clients_and_each_of_them_once() -> None:
+def test_pooled_is_one_client_with_everybodys_samples_alone_each_client_once() -> None:
     clients = partition()
-    alone = [partition(**{"partition.alone": index}) for index in range(5)]
-    assert all(len(one) == 1 for one in alone)
-    assert sorted(one[0] for one in alone) == sorted(clients)
+    assert partition(**{"partition.pooled": True}) == [sorted(index for client in clients for index in client)]
+    assert sorted(partition(**{"partition.alone": index}) for index in range(5)) == [[each] for each in sorted(clients)]
 
 
 @pytest.mark.parametrize("share", [1.0, 0.4])
@@ -61,21 +52,6 @@ def test_the_plan_has_references_that_are_compared_with_nobody(tmp_path: Path) -
     assert len(named["alone"].runs) == 2 * min(ALONE_MOST, 5)
     assert len(named["pooled"].runs) == 2
     assert list(named["pooled"].space) == ["optimizer.lr"]
-
-
-def test_clients_that_trained_alone_are_one_curve_a_seed() -> None:
-    runs = [RunSummary("fedavg", seed, (0.5, 0.6)) for seed in (0, 1)]
-    runs += [RunSummary("alone", seed, (0.1 * client, 0.2 * client)) for seed in (0, 1) for client in (1, 2, 3)]
-    merged = [run for run in one_a_seed(runs) if run.method == "alone"]
-    assert [run.values for run in merged] == [pytest.approx((0.2, 0.4))] * 2
-    (reference,) = compare([*runs, *(RunSummary("fedprox", seed, (0.5, 0.6)) for seed in (0, 1))]).references
-    assert reference.name == "alone"
-    assert reference.score == pytest.approx(0.4)
-
-
-def test_clients_with_test_samples_of_their_own_count_by_how_many() -> None:
-    runs = [RunSummary("alone", 0, (score,), weight=weight) for score, weight in ((0.5, 30), (0.9, 10))]
-    assert one_a_seed(runs)[0].values[0] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "auc"])
@@ -140,18 +116,8 @@ def test_a_table_on_disk_is_split_by_the_seed_and_one_that_brings_its_test_rows_
 
 @pytest.mark.slow
 def test_a_comparison_with_references_says_what_federating_is_worth(tmp_path: Path) -> None:
-    from ecgr.compare import compare as run_comparison
-
-    answer = run_comparison(
-        "demo",
-        methods=["fedavg", "fedprox"],
-        seeds=2,
-        settings=SMALL,
-        tune=False,
-        references=True,
-        engine="serial",
-        out=tmp_path,
-    )
+    options: dict[str, Any] = {"seeds": 2, "settings": SMALL, "tune": False, "engine": "serial", "out": tmp_path}
+    answer = ecgr.compare("demo", methods=["fedavg", "fedprox"], **options)
     found = json.loads(answer.to_json())
     assert [each["name"] for each in found["references"]] == ["alone", "pooled"]
     assert {pair["method"] for pair in found["pairs"]} == {"fedprox"}
@@ -160,14 +126,12 @@ def test_a_comparison_with_references_says_what_federating_is_worth(tmp_path: Pa
 
 @pytest.mark.slow
 def test_with_a_personal_method_all_are_scored_on_clients_own_data(tmp_path: Path) -> None:
-    from ecgr.compare import compare as run_comparison
-
     quick: dict[str, Any] = {"tune": False, "references": True, "engine": "serial", "seeds": 2, "out": tmp_path / "own"}
     methods = ["fedavg", "fedavg+finetune(steps=2)"]
     with pytest.raises(ConfigError, match=r"partition\.test_share = 0\.2"):
-        run_comparison("demo", methods=methods, settings=SMALL, **quick)
+        ecgr.compare("demo", methods=methods, settings=SMALL, **quick)
     assert not (tmp_path / "own").exists()
-    answer = run_comparison("demo", methods=methods, settings={**SMALL, "partition.test_share": 0.2}, **quick)
+    answer = ecgr.compare("demo", methods=methods, settings={**SMALL, "partition.test_share": 0.2}, **quick)
     found = json.loads(answer.to_json())
     assert found["pairs"][0]["metric"]["name"] == "mean accuracy on clients' own data"
     assert {own["method"] for own in found["own_data"]} == {"fedavg", "fedavg+finetune(steps=2)", "pooled"}
@@ -178,12 +142,5 @@ def test_with_a_personal_method_all_are_scored_on_clients_own_data(tmp_path: Pat
     alone = by_seed["alone", 0]
     assert sorted(client for client, _ in alone.own) == [0, 1, 2, 3, 4]
     assert alone.end == pytest.approx(np.mean([score for _, score in alone.own]))
-    again = run_comparison(tmp_path / "own" / "summaries.json")
+    again = ecgr.compare(tmp_path / "own" / "summaries.json")
     assert json.loads(again.to_json())["own_data"] == found["own_data"]
-
-
-def test_scores_on_own_data_are_not_compared_with_those_on_all() -> None:
-    own = Quantity("mean accuracy on clients' own data", "share")
-    runs = [RunSummary("fedavg", 0, (0.5,)), RunSummary("fedavg+finetune", 0, (0.5,), metric=own)]
-    with pytest.raises(ConfigError, match="different metrics cannot be compared"):
-        compare(runs)

@@ -10,7 +10,6 @@ from torch import nn
 
 import ecgr
 from ecgr.compare.plan import plan_comparison
-from ecgr.compare.space import space_of
 from ecgr.errors import ConfigError
 from ecgr.runs.record import RunRecord
 from support.commands import rows_without_times
@@ -100,44 +99,33 @@ def test_under_a_decaying_schedule_the_first_stage_has_runs_of_its_own(tmp_path:
     assert {RunRecord.open(path.parent).config["run"]["served"] for path in tmp_path.rglob("run.json")} == {"last"}
 
 
-def test_without_tuning_nothing_is_tuned(tmp_path: Path) -> None:
-    compare(tmp_path, tune=False, references=False, rounds=2, seeds=[100, 101])
-    assert not (tmp_path / "tuning").exists()
-    assert not (tmp_path / "tuning.json").exists()
-
-
 def test_a_comparison_doubles_its_rounds_up_to_the_most_while_it_gains(tmp_path: Path) -> None:
     said: list[str] = []
     slow = {**FEW, "optimizer.lr": 0.01}
-    answer = compare(
-        tmp_path / "out", tune=False, references=False, rounds=2, until_level=7, settings=slow, warn=said.append
-    )
+    answer = compare(tmp_path / "out", tune=False, rounds=2, until_level=7, settings=slow, warn=said.append)
     assert {len(run.rounds) for run in answer.runs} == {7}
     assert [line for line in said if "not levelled off after" in line] == [
         "note: not levelled off after 2 rounds; going on to 4",
         "note: not levelled off after 4 rounds; going on to 7",
     ]
     assert not [line for line in said if "anew" in line], "finished runs go on"
-    whole = compare(tmp_path / "whole", tune=False, references=False, rounds=7, settings=slow)
+    whole = compare(tmp_path / "whole", tune=False, rounds=7, settings=slow)
     assert whole.to_json() == answer.to_json()
     assert not list((tmp_path / "out").rglob("checkpoint"))
 
 
-def test_one_that_has_levelled_off_does_not_go_on(tmp_path: Path) -> None:
-    """At such a rate nothing is learned: the curves are flat."""
-    answer = compare(
-        tmp_path, tune=False, references=False, rounds=4, until_level=64, settings={**FEW, "optimizer.lr": 1e-12}
-    )
+def test_one_that_has_levelled_off_does_not_go_on_and_without_tuning_nothing_is_tuned(tmp_path: Path) -> None:
+    """At such a rate nothing is learned: the curves are flat. The seeds of tuning are free."""
+    flat = {**FEW, "optimizer.lr": 1e-12}
+    answer = compare(tmp_path, tune=False, rounds=4, until_level=64, settings=flat, seeds=[100, 101])
     assert {len(run.rounds) for run in answer.runs} == {4}
+    assert not list(tmp_path.glob("tuning*"))
 
 
 @pytest.mark.parametrize(
     ("options", "line"),
     [
-        (
-            {"until_level": 20, "settings": {"schedule.name": "cosine"}},
-            "until_level: schedule.name = 'cosine' levels off",
-        ),
+        ({"until_level": 20, "settings": {"schedule.name": "cosine"}}, "until_level: schedule.name = 'cosine' levels"),
         ({"until_level": 4}, "until_level: expected at least federation.rounds = 8, got 4"),
         ({"trials": 0}, "trials: expected a whole number, at least 1, got 0"),
         ({"seeds": [0, 103]}, "seeds: 103 is a seed that hyper-parameters are tuned on"),
@@ -146,7 +134,7 @@ def test_one_that_has_levelled_off_does_not_go_on(tmp_path: Path) -> None:
 def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, options: dict[str, Any], line: str) -> None:
     with pytest.raises(ConfigError) as refusal:
         compare(tmp_path / "out", **options)
-    assert line in str(refusal.value)
+    assert str(refusal.value).startswith(line)
     assert "\n" not in str(refusal.value)
     assert not (tmp_path / "out").exists()
 
@@ -159,33 +147,17 @@ def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, options: dict[str
         ("fedprox/lookahead", ["server.lr", "algorithm.mu"]),
         ("fedavg/momentum", ["server.lr", "server.momentum"]),
         ("fedavgm", ["algorithm.server_lr", "algorithm.server_momentum"]),
+        ("fedavgm(server_momentum=0.5)", ["algorithm.server_lr"]),  # what it is given is not tuned
         ("drift_correction", ["algorithm.server_lr", "algorithm.damping"]),
         ("fedacg+ecgr", ["algorithm.server_lr", "regulator.beta"]),
         ("feddyn", ["algorithm.rel"]),
         ("fedadam", ["algorithm.server_lr"]),
+        (ecgr.FedACG(), ["algorithm.server_lr", "algorithm.momentum"]),
+        (ecgr.ECGR(beta=0.5), ["server.lr", "regulator.beta"]),
     ],
 )
-def test_every_method_is_tuned_by_rate_step_and_one_knob(method: str, keys: list[str]) -> None:
+def test_every_method_is_tuned_by_rate_step_and_one_knob(method: Any, keys: list[str]) -> None:
     planned = plan_comparison("quickstart", methods=[method, "fednova"], trials=2)
     space = planned.methods[0].space
     assert list(space) == ["optimizer.lr", *keys]
     assert all(axis.low <= axis.default <= axis.high <= axis.most for axis in space.values())
-
-
-def test_methods_given_as_objects_are_tuned_by_what_can_be_changed() -> None:
-    planned = plan_comparison("quickstart", methods=[ecgr.FedACG(), "fedavg"], trials=2)
-    assert list(planned.methods[0].space) == ["optimizer.lr", "algorithm.server_lr", "algorithm.momentum"]
-    assert list(space_of(ecgr.load("quickstart", {"regulator.name": ecgr.ECGR(beta=0.5)}))) == [
-        "optimizer.lr",
-        "server.lr",
-        "regulator.beta",
-    ]
-
-
-def test_what_a_method_is_given_is_not_tuned(tmp_path: Path) -> None:
-    methods = ["fedavg", "fedavgm", "fedavgm(server_momentum=0.5)"]
-    spaces = {
-        method.name: set(method.space) for method in plan_comparison("demo", methods=methods, out=tmp_path).methods
-    }
-    assert "algorithm.server_momentum" in spaces["fedavgm"]
-    assert spaces["fedavgm(server_momentum=0.5)"] == {"optimizer.lr", "algorithm.server_lr"}

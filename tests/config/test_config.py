@@ -3,7 +3,6 @@
 import time
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import FrozenInstanceError
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -192,18 +191,6 @@ def test_a_whole_number_and_the_same_decimal_number_are_the_same_config() -> Non
         assert whole.key() == decimal.key(), section
 
 
-def test_the_key_is_known_by_length_and_differs_between_regulators() -> None:
-    keys = {Experiment.from_dict({"regulator": {"name": name}}).key() for name in ("none", "ecgr", "bherd")}
-    assert len(keys) == 3
-    assert all(len(key) == 12 and set(key) <= set("0123456789abcdef") for key in keys)
-
-
-def test_an_experiment_is_frozen() -> None:
-    experiment = Experiment.from_dict({})
-    with pytest.raises((FrozenInstanceError, AttributeError)):
-        experiment.run = experiment.run  # type: ignore[misc]
-
-
 def test_an_empty_config_is_the_default_experiment() -> None:
     experiment = Experiment.from_dict({})
     assert experiment.regulator == Plain()
@@ -217,124 +204,70 @@ def test_an_empty_config_is_the_default_experiment() -> None:
 # Bad input: the key is named, what is allowed is said, and everything is said at once
 
 
+NAMES = ("../../x", "/etc/x", "a/b", "C:\\x", "a\0b", "", "..", "-rf", "a" * 65, "a\n", "a b")
+NAMES += ("\u202eevil", "run\u0430", "CON", "nul", "com1.txt")
+
+
 @pytest.mark.parametrize(
-    ("section", "key", "bad", "allowed"),
+    ("key", "bad", "allowed"),
     [
-        ("regulator", "beta", 1.5, "at most 1"),
-        ("regulator", "beta", -0.1, "at least 0"),
-        ("regulator", "beta", float("nan"), "a number"),
-        ("regulator", "beta", "half", "a number"),
-        ("regulator", "keep", 0.0, "above 0"),
-        ("optimizer", "lr", float("nan"), "above 0"),
-        ("optimizer", "lr", float("inf"), "above 0"),
-        ("optimizer", "lr", -0.1, "above 0"),
-        ("optimizer", "lr", 0, "above 0"),
-        ("optimizer", "lr", True, "a number"),
-        ("optimizer", "momentum", 1.0, "below 1"),
-        ("federation", "rounds", 0, "at least 1"),
-        ("federation", "rounds", -3, "at least 1"),
-        ("federation", "rounds", "ten", "a whole number"),
-        ("federation", "rounds", 2.5, "a whole number"),
-        ("federation", "rounds", True, "a whole number"),
-        ("federation", "rounds", 10**9, "at most"),
-        ("federation", "participation", 0.0, "above 0"),
-        ("federation", "participation", 1.5, "at most 1"),
-        ("federation", "participation", float("nan"), "above 0"),
-        ("federation", "batch_size", 0, "at least 1"),
-        ("federation", "local_epochs", 0, "at least 1"),
-        ("federation", "last_batch", "ignore", "keep, merge, drop"),
-        ("partition", "clients", 0, "at least 1"),
-        ("partition", "alpha", 0.0, "above 0"),
-        ("partition", "min_batches", -1, "at least 0"),
-        ("data", "fraction", 0, "above 0"),
-        ("data", "fraction", 1.01, "at most 1"),
-        ("run", "seed", -1, "at least 0"),
-        ("run", "seed", 2**63, "below"),
-        ("run", "store", "cloud", "dense"),
-        ("run", "buffers", "mean", "average"),
-        ("run", "name", "../../x", "only letters"),
-        ("run", "name", 5, "text"),
-        ("federation", "rounds", [1], "a whole number"),
-        ("federation", "rounds", {"a": 1}, "a whole number"),
+        ("regulator.beta", 1.5, "at most 1"),
+        ("regulator.beta", float("nan"), "a number"),
+        ("regulator.beta", "half", "a number"),
+        ("regulator.keep", 0.0, "above 0"),
+        ("optimizer.lr", float("inf"), "above 0"),
+        ("optimizer.lr", True, "a number"),
+        ("optimizer.momentum", 1.0, "below 1"),
+        ("federation.rounds", 0, "at least 1"),
+        ("federation.rounds", 2.5, "a whole number"),
+        ("federation.rounds", True, "a whole number"),
+        ("federation.rounds", 10**9, "at most"),
+        ("federation.rounds", [1], "a whole number"),
+        ("federation.rounds", {"a": 1}, "a whole number"),
+        ("federation.rounds", "x\n" * 5000, "a whole number"),
+        ("federation.last_batch", "ignore", "keep, merge, drop"),
+        ("run.seed", 2**63, "below"),
+        ("run.store", "cloud", "dense"),
+        ("run.name", 5, "text"),
+        *((f"run.{key}", "mean", "was removed") for key in ("buffers", "step_control", "diagnostics")),
+        *(("run.name", name, "only letters") for name in NAMES),
     ],
 )
-def test_a_value_that_does_not_fit_is_named_with_what_is_allowed(
-    section: str, key: str, bad: Any, allowed: str
-) -> None:
-    [line] = problems({section: {key: bad}})
-    assert line.startswith(f"{section}.{key}: ")
+def test_a_value_that_does_not_fit_is_named_in_one_line_with_what_is_allowed(key: str, bad: Any, allowed: str) -> None:
+    """THREATS: a run's name has letters, digits and . _ - only, and is none that some systems keep for devices."""
+    section, _, name = key.partition(".")
+    [line] = problems({section: {name: bad}})
+    assert line.startswith(f"{key}: ")
     assert allowed in line
     assert "\n" not in line
-
-
-@pytest.mark.parametrize(
-    "name",
-    [
-        "../../x",
-        "/etc/x",
-        "a/b",
-        "C:\\x",
-        "a\0b",
-        "",
-        ".",
-        "..",
-        "-rf",
-        "a" * 65,
-        "a\n",
-        "a b",
-        "\u202eevil",
-        "run\u0430",
-        "CON",
-        "nul",
-        "com1.txt",
-    ],
-)
-def test_a_run_name_that_could_leave_its_folder_or_confuse_a_person_is_refused(name: str) -> None:
-    """THREATS: letters, digits and . _ - only, and none of the names that some systems keep for devices."""
-    [line] = problems({"run": {"name": name}})
-    assert line.startswith("run.name: ")
-    assert "\n" not in line
+    assert len(line) < 300
 
 
 def test_all_problems_are_found_at_once() -> None:
-    lines = problems(
-        {
-            "regulator": {"name": "ecgr", "beta": 1.5, "bta": 0.1},
-            "algorithm": {"name": "fedprox", "mue": 1},
-            "data": {"name": "minst"},
-            "federation": {"rounds": "ten", "participation": 2.0},
-            "optimiser": {"lr": 1},
-            "run": 5,
-        }
-    )
-    keys = [line.split(":")[0] for line in lines]
-    assert sorted(keys) == sorted(
-        [
-            "optimiser",
-            "data.name",
-            "algorithm.mue",
-            "regulator.bta",
-            "regulator.beta",
-            "federation.rounds",
-            "federation.participation",
-            "run",
-        ]
-    )
+    raw = {
+        "regulator": {"name": "ecgr", "beta": 1.5, "bta": 0.1},
+        "algorithm": {"name": "fedprox", "mue": 1},
+        "data": {"name": "minst"},
+        "federation": {"rounds": "ten", "participation": 2.0},
+        "optimiser": {"lr": 1},
+        "run": 5,
+    }
+    keys = ["algorithm.mue", "data.name", "federation.participation", "federation.rounds", "optimiser"]
+    keys += ["regulator.beta", "regulator.bta", "run"]
+    assert sorted(line.split(":")[0] for line in problems(raw)) == keys
 
 
 @pytest.mark.parametrize(
     ("raw", "key", "suggestion"),
     [
-        ({"algorithm": {"name": "fedprox", "mue": 1}}, "algorithm.mue", "'mu'"),
-        ({"data": {"name": "minst"}}, "data.name", "'mnist'"),
-        ({"data": {"name": "digit"}}, "data.name", "'digits'"),
-        ({"algorithm": {"name": "fedavgg"}}, "algorithm.name", "'fedavg'"),
-        ({"regulator": {"name": "egcr"}}, "regulator.name", "'ecgr'"),
-        ({"federation": {"round": 3}}, "federation.round", "'rounds'"),
-        ({"optimiser": {}}, "optimiser", "'optimizer'"),
-        ({"run": {"sed": 3}}, "run.sed", "'seed'"),
-        ({"model": {"name": "cnn", "widht": 2.0}}, "model.widht", "'width'"),
-        ({"schedule": {"name": "cosin"}}, "schedule.name", "'cosine'"),
+        ({"algorithm": {"name": "fedprox", "mue": 1}}, "algorithm.mue", "did you mean 'mu'"),
+        ({"algorithm": {"name": "fedavg", "mu": 0.1}}, "algorithm.mu", "is a key of fedprox"),
+        ({"algorithm": {"name": "fedavgm", "momentum": 0.7}}, "algorithm.momentum", "server_momentum"),
+        ({"data": {"name": "minst"}}, "data.name", "did you mean 'mnist'"),
+        ({"federation": {"round": 3}}, "federation.round", "did you mean 'rounds'"),
+        ({"optimiser": {}}, "optimiser", "did you mean 'optimizer'"),
+        ({"model": {"name": "cnn", "widht": 2.0}}, "model.widht", "did you mean 'width'"),
+        ({"model": {"name": "cnn", "classes": 5}}, "model.classes", "width"),  # the data decide it
     ],
 )
 def test_an_unknown_key_or_name_comes_with_the_nearest_and_with_all_there_are(
@@ -342,18 +275,8 @@ def test_an_unknown_key_or_name_comes_with_the_nearest_and_with_all_there_are(
 ) -> None:
     [line] = problems(raw)
     assert line.startswith(f"{key}: ")
-    assert f"did you mean {suggestion}" in line
+    assert suggestion in line
     assert "xpected one of: " in line
-
-
-def test_a_key_of_another_entry_says_whose_it_is() -> None:
-    [line] = problems({"algorithm": {"name": "fedavg", "mu": 0.1}})
-    assert line.startswith("algorithm.mu: ")
-    assert "fedprox" in line
-
-
-def test_a_model_does_not_take_what_the_data_decides() -> None:
-    assert [line.split(":")[0] for line in problems({"model": {"name": "cnn", "classes": 5}})] == ["model.classes"]
 
 
 @pytest.mark.parametrize("bad", [["digits"], {"a": 1}, 5, True, 1.5, None])
@@ -375,17 +298,6 @@ def test_a_section_that_is_not_a_table_is_a_config_error(section: str, bad: Any)
         load({section: bad}, {f"{section}.name": "x"})
 
 
-def test_more_clients_than_samples_is_known_without_loading_anything() -> None:
-    [line] = problems({"partition": {"clients": 5000}})
-    assert line == "partition.clients: 5000 clients cannot share 1438 training samples"
-
-
-def test_a_long_value_is_shortened_and_stays_on_one_line() -> None:
-    [line] = problems({"federation": {"rounds": "x\n" * 5000}})
-    assert len(line) < 300
-    assert "\n" not in line
-
-
 # Overrides
 
 
@@ -393,9 +305,13 @@ def test_choosing_another_name_drops_the_parameters_that_only_the_old_one_took()
     raw = {"algorithm": {"name": "fedprox", "mu": 0.5}, "partition": {"name": "dirichlet", "alpha": 0.1, "clients": 4}}
     changed = override(raw, {"algorithm.name": "fedavg", "partition.name": "iid"})
     assert changed == {"algorithm": {"name": "fedavg"}, "partition": {"name": "iid", "clients": 4}}
-    assert raw["algorithm"] == {"name": "fedprox", "mu": 0.5}
+    assert (
+        raw["algorithm"] == {"name": "fedprox", "mu": 0.5} == override(raw, {"algorithm.name": "fedprox"})["algorithm"]
+    )
     both = override({"algorithm": {"name": "fedavgm", "server_lr": 2.0}}, {"algorithm.name": "fedadam"})
     assert both == {"algorithm": {"name": "fedadam", "server_lr": 2.0}}
+    with pytest.raises(ConfigError, match=r"beta: expected section\.key"):
+        load({}, {"beta": 0.5})
 
 
 def test_a_parameter_set_by_hand_is_never_dropped_whatever_the_order() -> None:
@@ -406,16 +322,6 @@ def test_a_parameter_set_by_hand_is_never_dropped_whatever_the_order() -> None:
         assert override({}, changes) == {"algorithm": {"name": "fedprox", "mu": 0.5}}
     wrong = override({"regulator": {"name": "ecgr"}}, {"regulator.beta": 0.5, "regulator.name": "none"})
     assert [line.split(":")[0] for line in problems(wrong)] == ["regulator.beta"]
-
-
-def test_choosing_the_same_name_keeps_the_parameters() -> None:
-    raw = {"regulator": {"name": "ecgr", "beta": 0.7}}
-    assert override(raw, {"regulator.name": "ecgr"}) == raw
-
-
-def test_an_override_without_a_section_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"beta: expected section\.key"):
-        load({}, {"beta": 0.5})
 
 
 def test_replacing_gives_a_new_experiment_and_checks_it() -> None:
@@ -429,18 +335,17 @@ def test_replacing_gives_a_new_experiment_and_checks_it() -> None:
 # Files
 
 
-def test_a_file_gives_its_name_to_a_run_that_has_none(tmp_path: Path) -> None:
-    (tmp_path / "mine.toml").write_text('[regulator]\nname = "none"\n')
-    (tmp_path / "own.toml").write_text('[run]\nname = "given"\n')
-    assert load(tmp_path / "mine.toml").run.name == "mine"
-    assert load(tmp_path / "own.toml").run.name == "given"
-
-
-def test_a_file_whose_own_name_is_no_run_name_still_loads(tmp_path: Path) -> None:
-    """`my experiment (2).toml` is a fair name for a file; the user wrote no run.name that could be wrong."""
-    path = tmp_path / "my experiment (2).toml"
-    path.write_text('[regulator]\nname = "none"\n')
-    assert load(path).federation.rounds == 100
+@pytest.mark.parametrize(
+    ("file", "content", "name"),
+    [
+        ("marked.toml", '\ufeff[regulator]\nname = "none"\n', "marked"),  # some editors begin a file with a mark
+        ("own.toml", '[run]\nname = "given"\n', "given"),
+        ("my experiment (2).toml", "", "my-experiment-2-"),
+    ],
+)
+def test_a_file_gives_its_name_to_a_run_that_has_none(tmp_path: Path, file: str, content: str, name: str) -> None:
+    (tmp_path / file).write_text(content, encoding="utf-8")
+    assert load(tmp_path / file).run.name == name
 
 
 @pytest.mark.parametrize(
@@ -452,6 +357,8 @@ def test_a_file_whose_own_name_is_no_run_name_still_loads(tmp_path: Path) -> Non
         (b'[run]\nname = "a"\n' + b"#" * MAX_BYTES, "larger than"),
         (b"x = " + b"[" * 100_000 + b"]" * 100_000, "nested too deeply|not valid TOML"),
         (b"!!python/object/apply:os.system ['true']", "not valid TOML"),
+        (b"[run" + b".a" * 30 + b"]\nb = 1\n", r"run\.a"),
+        (b"[run" + b".a" * 40 + b"]\nb = 1\n", "nested too deeply"),
     ],
 )
 def test_a_file_that_is_not_a_config_is_refused_in_one_line(tmp_path: Path, content: bytes, reason: str) -> None:
@@ -472,23 +379,10 @@ def test_a_deeply_dotted_key_is_refused_before_it_is_parsed(tmp_path: Path) -> N
     assert time.process_time() - began < 0.5
 
 
-@pytest.mark.parametrize(("depth", "reason"), [(30, r"run\.a"), (40, "nested too deeply")])
-def test_deep_but_valid_nesting_is_refused(tmp_path: Path, depth: int, reason: str) -> None:
-    path = tmp_path / "deep.toml"
-    path.write_text("[run" + ".a" * depth + "]\nb = 1\n")
-    with pytest.raises(ConfigError, match=reason):
-        load(path)
-
-
 @pytest.mark.parametrize("source", ["quickstrat", "no/such/file.toml", "", "\x1b[31m", "."])
 def test_a_preset_or_file_that_does_not_exist_is_refused(source: str) -> None:
-    with pytest.raises(ConfigError, match="unknown preset or file"):
+    with pytest.raises(ConfigError, match="did you mean 'quickstart'" if "q" in source else "unknown preset or file"):
         load(source)
-
-
-def test_the_nearest_preset_is_suggested() -> None:
-    with pytest.raises(ConfigError, match="did you mean 'quickstart'"):
-        load("quickstrat")
 
 
 SWEEPS = {name for name in presets() if {"grid", "part"} & set(read(name))}
@@ -510,43 +404,27 @@ def test_a_preset_that_is_a_sweep_is_not_one_experiment(name: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("raw", "start", "words"),
+    ("changes", "line"),
     [
+        ({"algorithm.name": "fedavgm", "server.name": "adam"}, "server.name: fedavgm already is fedavg/momentum"),
+        ({"algorithm.name": "feddyn", "server.lr": 2.0}, "server.name: feddyn takes the server's step itself"),
+        ({"algorithm.server_lr": 2.0, "server.lr": 2.0}, "server.name: algorithm.server_lr and server.lr both"),
+        ({"algorithm.name": "fedcm", "optimizer.name": "adamw"}, "optimizer.name: fedcm takes"),
         (
-            {"algorithm": {"name": "fedavgm"}, "server": {"name": "adam"}},
-            "server.name: ",
-            ["fedavgm already is fedavg/momentum"],
+            {"algorithm.name": "scaffold", "algorithm.units": "gradient", "optimizer.name": "adamw"},
+            "optimizer.name: sc",
         ),
-        ({"algorithm": {"name": "feddyn"}, "server": {"lr": 2.0}}, "server.name: ", ["feddyn", "itself"]),
-        ({"algorithm": {"server_lr": 2.0}, "server": {"lr": 2.0}}, "server.name: ", ["server_lr", "keep server.lr"]),
-        ({"algorithm": {"name": "fedcm"}, "optimizer": {"name": "adamw"}}, "optimizer.name: ", ["fedcm", "sgd"]),
-        (
-            {"algorithm": {"name": "scaffold", "units": "gradient"}, "optimizer": {"name": "adamw"}},
-            "optimizer.name: ",
-            ["scaffold"],
-        ),
-        ({"run": {"buffers": "average"}}, "run.buffers: was removed", ["averaged by examples"]),
-        ({"run": {"step_control": "none"}}, "run.step_control: was removed", ["server step"]),
-        ({"run": {"diagnostics": False}}, "run.diagnostics: was removed", ["coherence"]),
+        ({"partition.clients": 5000}, "partition.clients: 5000 clients cannot share 1438 training samples"),
     ],
 )
-def test_what_does_not_go_together_is_refused_by_name_with_a_reason(raw: Raw, start: str, words: list[str]) -> None:
-    [line] = problems(raw)
-    assert line.startswith(start)
-    assert all(word in line for word in words)
+def test_what_does_not_go_together_is_refused_by_name_with_a_reason(changes: Raw, line: str) -> None:
+    [found] = problems(override({}, changes))
+    assert found.startswith(line)
 
 
-def test_the_server_rule_is_part_of_the_key() -> None:
-    keys = {Experiment.from_dict(raw).key() for raw in ({}, {"server": {"lr": 2.0}}, {"server": {"name": "lookahead"}})}
-    assert len(keys) == 3
-
-
-def test_a_key_that_neither_choice_takes_is_refused_and_not_dropped() -> None:
-    """A sweep with `[algorithm] momentum` and `algorithm.name = "fedavgm"` in its grid: the key is server_momentum."""
-    raw = override({"algorithm": {"momentum": 0.7}}, {"algorithm.name": "fedavgm"})
-    [line] = problems(raw)
-    assert line.startswith("algorithm.momentum: ")
-    assert "server_momentum" in line
+def test_regulator_and_server_rule_are_part_of_the_key() -> None:
+    raws = [{}, *({"regulator": {"name": name}} for name in ("ecgr", "bherd")), {"server": {"lr": 2.0}}]
+    assert len({Experiment.from_dict(raw).key() for raw in [*raws, {"server": {"name": "lookahead"}}]}) == 5
 
 
 def test_users_presets_ship_and_the_studys_do_not() -> None:
