@@ -44,6 +44,8 @@ def test_an_entry_of_another_package_is_imported_when_it_is_named(installed: Pat
     assert (found.origin("halved"), found.origin("plain")) == ("halving-plugin", "ecgr")
     assert found["plain"] is dict  # ours goes before theirs
     assert found.name_of(found["halved"]()) == "halved"
+    with pytest.raises(KeyError):
+        found["nothing"]
 
 
 def test_an_object_from_another_process_has_its_entry_s_name_here(installed: Path) -> None:
@@ -58,11 +60,6 @@ def test_a_broken_entry_is_one_line(installed: Path) -> None:
         table()["missing"]
     assert str(caught.value).startswith("regulator 'missing' of the package halving-plugin cannot be loaded from")
     assert "\n" not in str(caught.value)
-
-
-def test_what_nobody_offers_is_a_key_error() -> None:
-    with pytest.raises(KeyError):
-        table()["nothing"]
 
 
 def test_two_packages_with_one_name_are_told_apart_by_nobody(installed: Path) -> None:

@@ -9,7 +9,9 @@ import pytest
 from torch import nn
 
 import ecgr
+from ecgr.analysis.comparison import one_a_seed
 from ecgr.analysis.curves import Estimate
+from ecgr.analysis.summaries import RunSummary
 from ecgr.compare.plan import ALONE_MOST, plan_comparison, reference_of, split_anew
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.partition import chosen_share, divided
@@ -52,6 +54,11 @@ def test_the_plan_has_references_that_are_compared_with_nobody(tmp_path: Path) -
     assert len(named["alone"].runs) == 2 * min(ALONE_MOST, 5)
     assert len(named["pooled"].runs) == 2
     assert list(named["pooled"].space) == ["optimizer.lr"]
+
+
+def test_clients_with_test_samples_of_their_own_count_by_how_many() -> None:
+    runs = [RunSummary("alone", 0, (score,), weight=weight) for score, weight in ((0.5, 30), (0.9, 10))]
+    assert one_a_seed(runs)[0].values[0] == pytest.approx(0.6)
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "auc"])

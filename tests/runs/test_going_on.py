@@ -101,12 +101,9 @@ def test_without_a_checkpoint_it_is_made_anew_and_said(tmp_path: Path) -> None:
 def test_the_number_of_rounds_is_part_of_an_identity_unless_the_rate_is_constant(
     tmp_path: Path, schedule: str, same: bool
 ) -> None:
-    few, many = (planned(tmp_path, rounds, **{"schedule.name": schedule}) for rounds in (3, 8))
-    assert (few.directory == many.directory) is same
-    assert (few.experiment.key() == many.experiment.key()) is same
-
-
-def test_of_one_sweep_the_longest_is_made(tmp_path: Path) -> None:
-    experiments = [ecgr.load(task(), {"federation.rounds": rounds}) for rounds in (2, 5, 3)]
-    (found,) = plan_runs(experiments, tmp_path)
-    assert found.experiment.federation.rounds == 5
+    changes = [{"federation.rounds": rounds, "schedule.name": schedule} for rounds in (2, 5, 3)]
+    experiments = [ecgr.load(task(), each) for each in changes]
+    assert [run.experiment.federation.rounds for run in plan_runs(experiments, tmp_path)] == (
+        [5] if same else [2, 5, 3]
+    )
+    assert (len({experiment.key() for experiment in experiments}) == 1) is same

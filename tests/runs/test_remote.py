@@ -83,15 +83,6 @@ def test_what_fails_there_is_said_here(tmp_path: Path) -> None:
     assert (failure.name, failure.exit_code) == (job.planned.name, 3)
 
 
-def test_a_piece_ends_at_the_first_checkpoint_after_its_time() -> None:
-    moments = iter([0.0, 30.0, 61.0])  # at the start, at rounds 6 and 8
-    watch = pause_after(60.0, [6, 8, 10], clock=lambda: next(moments))
-    for number in (2, 4, 5, 6, 7):
-        watch({"round": number})
-    with pytest.raises(Pause):
-        watch({"round": 8})
-
-
 def test_files_are_written_so_that_a_folder_always_holds_a_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written: list[str] = []
     monkeypatch.setattr("ecgr.runs.remote.write_atomically", lambda path, content: written.append(path.name))
@@ -106,3 +97,12 @@ def test_files_that_are_gone_there_go_here_and_locks_stay(tmp_path: Path) -> Non
     write_files(tmp_path, {"a/new": b"3", "same": b"2"})
     assert read_files(tmp_path) == {"a/new": b"3", "same": b"2"}
     assert (tmp_path / ".lock").exists()
+
+
+def test_a_piece_ends_at_the_first_checkpoint_after_its_time() -> None:
+    moments = iter([0.0, 30.0, 61.0])  # at the start, at rounds 6 and 8
+    watch = pause_after(60.0, [6, 8, 10], clock=lambda: next(moments))
+    for number in (2, 4, 5, 6, 7):
+        watch({"round": number})
+    with pytest.raises(Pause):
+        watch({"round": 8})

@@ -31,12 +31,6 @@ def test_a_branch_a_packed_branch_and_a_commit_by_itself(tmp_path: Path) -> None
     assert commit(tmp_path) == HASH[::-1]
 
 
-def test_a_record_says_which_commit_made_it(tmp_path: Path) -> None:
-    few = {"federation.rounds": 1, "partition.clients": 2, "data.table": True, "model.name": "mlp"}
-    record = ecgr.run("quickstart", tmp_path / "run", settings=few)
-    assert record.manifest["commit"] == commit()
-
-
 class Net(nn.Module):
     """A model of one's own."""
 
@@ -63,33 +57,21 @@ def weighted(outputs: torch.Tensor, targets: torch.Tensor, weight: float = 1.0) 
     return weight * nn.functional.cross_entropy(outputs, targets)
 
 
-def test_whatever_decides_a_number_is_in_the_identity_and_nothing_else() -> None:
+def test_whatever_decides_a_number_is_in_the_identity_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
-    net, other = Net(), Net()
+    monkeypatch.setitem(ecgr.MODELS, "own", Net)
     tasks = [
-        task(),
-        task(model=net),
-        task(model=other),
-        task(model=partial(nn.Linear, 2, 2)),
-        task(model=partial(nn.Linear, 2, 2, bias=False)),
-        task(loss=weighted),
-        task(loss=partial(weighted, weight=2.0)),
-        task(loss=partial(weighted, weight=3.0)),
-        task(metrics=[doubled]),
-        task(metrics={"a": partial(doubled, targets=0), "b": doubled}),
-        task(metrics={"a": partial(doubled, targets=1), "b": doubled}),
+        *(task(model=model) for model in (Net, Net(), Net(), "own")),
+        *(task(model=partial(nn.Linear, 2, 2, bias=bias)) for bias in (True, False)),
+        *(task(loss=loss) for loss in (weighted, partial(weighted, weight=2.0), partial(weighted, weight=3.0))),
+        *(task(metrics=[doubled]), *(task(metrics={"a": partial(doubled, targets=n), "b": doubled}) for n in (0, 1))),
     ]
     keys = [key(each) for each in tasks]
     assert len(set(keys)) == len(keys)
     assert keys == [key(each) for each in tasks]
+    assert "test_run_identity.Net.__init__" in Identify()(ecgr.load(tasks[3]))["code"]["model"]
     assert key(task()) == key(task(), **{"run.seed": 3, "run.name": "another"})
     assert key(task()) != key(task(), **{"optimizer.lr": 0.7})
-
-
-def test_user_code_behind_a_name_of_a_table_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(ecgr.MODELS, "own", Net)
-    code = Identify()(ecgr.load(task(model="own")))["code"]
-    assert "test_run_identity.Net.__init__" in code["model"]
 
 
 def test_a_partition_s_file_counts_by_its_content(tmp_path: Path) -> None:

@@ -7,10 +7,10 @@ import torch
 
 import ecgr
 from ecgr.component import State
-from ecgr.errors import EnvironmentFault, IntegrityError
+from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
 from ecgr.runs.checkpoint import CLIENTS, StatesOnDisk, load_checkpoint, save_checkpoint
-from ecgr.runs.record import Position
-from ecgr.simulation.rounds import Snapshot, StatesInMemory
+from ecgr.runs.record import Position, refuse_foreign
+from ecgr.simulation.rounds import Snapshot
 from support.problems import same_bits
 
 POSITION = Position(0, "")
@@ -28,6 +28,14 @@ def snapshot(rounds: int, clients: StatesOnDisk) -> Snapshot:
     return Snapshot(rounds, torch.full((5,), float(rounds)), {}, {}, clients)
 
 
+def saved(directory: Path, states: StatesOnDisk, *rounds: int) -> StatesOnDisk:
+    """Client 0 takes part in each of these rounds, each of them a checkpoint."""
+    for number in rounds:
+        states = states.updated(number, {0: state(float(number))})
+        save_checkpoint(directory, snapshot(number, states), POSITION)
+    return states
+
+
 def test_a_state_comes_back_and_an_older_index_stays_valid(tmp_path: Path) -> None:
     empty = StatesOnDisk(tmp_path / "s")
     first = empty.updated(1, {3: state(1.0), 8: state(2.0)})
@@ -41,79 +49,44 @@ def test_a_state_comes_back_and_an_older_index_stays_valid(tmp_path: Path) -> No
     assert 4 not in second
 
 
-def test_nothing_to_remember_costs_nothing(tmp_path: Path) -> None:
-    states = StatesOnDisk(tmp_path / "s")
-    assert states.updated(1, {}) is states
-    save_checkpoint(tmp_path / "c", snapshot(1, states), POSITION)
-    assert not (tmp_path / "s").exists()
-    assert StatesInMemory({1: state(1.0)}).updated(1, {2: state(2.0)}).keys() == {1, 2}
-
-
 def test_files_are_removed_once_no_checkpoint_needs_them(tmp_path: Path) -> None:
-    """Client 0 takes part in every round, client 1 in the first only; two generations are kept."""
-    directory = tmp_path / "c"
-    states = StatesOnDisk(directory / CLIENTS).updated(1, {0: state(1.0), 1: state(9.0)})
-    save_checkpoint(directory, snapshot(1, states), POSITION)
-    for rounds in range(2, 7):
-        states = states.updated(rounds, {0: state(float(rounds))})
-        save_checkpoint(directory, snapshot(rounds, states), POSITION)
-    assert names(directory / CLIENTS) == [
-        "client-0000000.round-0000005.safetensors",
-        "client-0000000.round-0000006.safetensors",
-        "client-0000001.round-0000001.safetensors",
-    ]
+    """Client 1 takes part in the first round only; two generations are kept."""
+    saved(tmp_path, StatesOnDisk(tmp_path / CLIENTS).updated(1, {1: state(9.0)}), 1, 2, 3, 4, 5, 6)
+    kept = [(0, 5), (0, 6), (1, 1)]
+    assert names(tmp_path / CLIENTS) == [f"client-000000{c}.round-000000{r}.safetensors" for c, r in kept]
 
 
 def test_what_a_killed_process_left_goes_with_the_next_checkpoint(tmp_path: Path) -> None:
-    directory = tmp_path / "c"
-    states = StatesOnDisk(directory / CLIENTS)
-    for rounds in (1, 2):
-        states = states.updated(rounds, {0: state(float(rounds))})
-        save_checkpoint(directory, snapshot(rounds, states), POSITION)
+    states = saved(tmp_path, StatesOnDisk(tmp_path / CLIENTS), 1, 2)
     states.updated(3, {0: state(3.0)})  # and then it dies, before the checkpoint
-    (directory / CLIENTS / "client-0000007.round-0000003.tmp").write_bytes(b"half")
-    restored = load_checkpoint(directory)
+    (tmp_path / CLIENTS / "client-0000007.round-0000003.tmp").write_bytes(b"half")
+    restored = load_checkpoint(tmp_path)
     assert restored is not None
     clients = restored.snapshot.clients
     assert isinstance(clients, StatesOnDisk)
     for rounds in (3, 4):
-        clients = clients.updated(rounds, {0: state(float(rounds))})
-        save_checkpoint(directory, snapshot(rounds, clients), POSITION)
+        clients = saved(tmp_path, clients, rounds)
         kept = (rounds - 1, rounds)
-        assert names(directory / CLIENTS) == [f"client-0000000.round-000000{r}.safetensors" for r in kept]
-
-
-@pytest.mark.parametrize("damage", ["altered", "missing"])
-def test_a_damaged_state_sends_the_run_back_one_checkpoint(tmp_path: Path, damage: str) -> None:
-    directory = tmp_path / "c"
-    states = StatesOnDisk(directory / CLIENTS)
-    for rounds in (1, 2):
-        states = states.updated(rounds, {0: state(float(rounds)), 5: state(0.5)} if rounds == 1 else {0: state(2.0)})
-        save_checkpoint(directory, snapshot(rounds, states), POSITION)
-    newest = directory / CLIENTS / "client-0000000.round-0000002.safetensors"
-    if damage == "altered":
-        content = bytearray(newest.read_bytes())
-        content[-1] ^= 1
-        newest.write_bytes(content)
-    else:
-        newest.unlink()
-    with pytest.raises(IntegrityError, match=r"client-0000000\.round-0000002"):
-        states[0]
-    restored = load_checkpoint(directory)
-    assert restored is not None
-    assert restored.snapshot.rounds == 1
-    assert "client-0000000.round-0000002" in restored.damaged[0]
-    assert same_bits(restored.snapshot.clients[0]["control"], state(1.0)["control"])
+        assert names(tmp_path / CLIENTS) == [f"client-0000000.round-000000{r}.safetensors" for r in kept]
 
 
 @pytest.mark.parametrize("client", range(3))
-def test_the_file_of_every_client_is_checked_though_their_states_are_equal(tmp_path: Path, client: int) -> None:
+@pytest.mark.parametrize("damage", ["altered", "missing"])
+def test_a_damaged_state_sends_the_run_back_one_checkpoint(tmp_path: Path, damage: str, client: int) -> None:
+    """The file of every client is checked, though their states are equal."""
     directory = tmp_path / "c"
     states = StatesOnDisk(directory / CLIENTS)
     for rounds in (1, 2):
         states = states.updated(rounds, {each: state(float(rounds)) for each in range(3)})
         save_checkpoint(directory, snapshot(rounds, states), POSITION)
-    (directory / CLIENTS / f"client-000000{client}.round-0000002.safetensors").write_bytes(b"damaged")
+    newest = directory / CLIENTS / f"client-000000{client}.round-0000002.safetensors"
+    content = bytearray(newest.read_bytes())
+    content[-1] ^= 1
+    newest.unlink()
+    if damage == "altered":
+        newest.write_bytes(content)
+    with pytest.raises(IntegrityError, match=rf"client-000000{client}\.round-0000002"):
+        states[client]
     restored = load_checkpoint(directory)
     assert restored is not None
     assert restored.snapshot.rounds == 1
@@ -161,9 +134,6 @@ def test_a_run_with_states_on_disk_has_the_bits_of_one_in_memory(tmp_path: Path)
 
 def test_a_temporary_file_of_a_killed_process_does_not_take_a_directory(tmp_path: Path) -> None:
     """A process that was killed while it wrote run.json leaves such a file; the same command goes on there."""
-    from ecgr.errors import ConfigError
-    from ecgr.runs.record import refuse_foreign
-
     (tmp_path / ".run.json.123.tmp").touch()
     refuse_foreign(tmp_path, resume=False)
     (tmp_path / "notes.txt").touch()
