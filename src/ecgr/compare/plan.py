@@ -354,14 +354,12 @@ def seed_list(seeds: int | str | Iterable[int]) -> list[int]:
     >>> seed_list(3), seed_list("3"), seed_list("0,1,42"), seed_list("3-5"), seed_list([7])
     ([0, 1, 2], [0, 1, 2], [0, 1, 42], [3, 4, 5], [7])
     """
-    found: Iterable[Any] = ()
-    if _is_whole(seeds):
-        found = range(int(seeds))
-    elif isinstance(seeds, str):
+    found: Iterable[Any] = seeds if isinstance(seeds, Iterable) else ()
+    if isinstance(seeds, str):
         found = _seeds_in(seeds.strip())
-    elif isinstance(seeds, Iterable):
-        found = (int(seed) if _is_whole(seed) else -1 for seed in seeds)
-    chosen = list(islice(found, MOST_SEEDS + 1))
+    elif _is_whole(seeds):
+        found = range(int(seeds))
+    chosen = [int(seed) if _is_whole(seed) else -1 for seed in islice(found, MOST_SEEDS + 1)]
     if len(chosen) > MOST_SEEDS:
         raise ConfigError(f"seeds: {shown(seeds)} are too many; give at most {MOST_SEEDS:,}")
     if not chosen or min(chosen) < 0 or len(set(chosen)) < len(chosen):

@@ -60,21 +60,21 @@ class _Reader:
     def __init__(self, text: str) -> None:
         self.text, self.position = text.strip(), 0
 
-    def method(self) -> tuple[dict[str, Call], list[Call], Call | None]:
-        """Correction, loss and server rule by section; the parts; the head."""
-        sections, parts, head = {"algorithm": self.call()}, [], None
+    def method(self) -> list[tuple[str, Call]]:
+        """What is called, from left to right, each with its place: correction, loss, server rule, parts, head."""
+        calls = [("algorithm", self.call())]
         if self.take("["):
-            sections["loss"] = self.call()
+            calls.append(("loss", self.call()))
             self.take("]") or self.fail("]")
         if self.take("/"):
-            sections["server"] = self.call()
+            calls.append(("server", self.call()))
         while self.take("+"):
-            parts.append(self.call())
+            calls.append(("part", self.call()))
         if self.take("@"):
-            head = self.call()
+            calls.append((HEAD, self.call()))
         if self.position < len(self.text):
             self.fail("the end")
-        return sections, parts, head
+        return calls
 
     def call(self) -> Call:
         name = self.match(_NAME) or self.fail("a name")
@@ -141,22 +141,17 @@ def _sections(text: str) -> dict[str, Call]:
     """What a method chooses from each table; raises `ConfigError` with every problem."""
     if len(text) > LONGEST:
         raise ConfigError(f"{_where(text)}: has {len(text):,} characters; expected at most {LONGEST:,}")
-    given, parts, head = _Reader(text).method()
-    where = _where(text)
-    problems = [
-        line for section, call in given.items() for line in _problems(where, PARTS[section], call, PARTS[section].kind)
-    ]
-    others = {name: table for name, table in other_parts.PARTS.items() if name != HEAD}
-    for part in parts:
-        section = part[0] if part[0] in others else "regulator"
-        problems += _problems(where, others.get(section) or REGULATORS, part, "part", others)
+    where, problems = _where(text), list[str]()
+    others = {name for name in other_parts.PARTS if name != HEAD}
+    given: dict[str, Call] = {}
+    for place, call in _Reader(text).method():
+        section = place if place != "part" else call[0] if call[0] in others else "regulator"
+        kind = place if place in ("part", HEAD) else PARTS[section].kind
+        problems += _problems(where, PARTS[section], call, kind, others if place == "part" else ())
         if section in given and not problems:
-            kind = "are regulators" if section == "regulator" else "are the same part"
-            problems.append(f"{where}: {given[section][0]} and {part[0]} {kind}; give at most one")
-        given[section] = part
-    if head is not None:
-        problems += _problems(where, other_parts.PARTS.get(HEAD, {}), head, "head")
-        given[HEAD] = head
+            what = "are regulators" if section == "regulator" else "are the same part"
+            problems.append(f"{where}: {given[section][0]} and {call[0]} {what}; give at most one")
+        given[section] = call
     if problems:
         raise ConfigError(*problems)
     chosen = {"server": ("average", {}), **{section: ("none", {}) for section in OPTIONAL}, **given}
