@@ -16,7 +16,7 @@ from ecgr.errors import ConfigError
 from ecgr.report.answer import Answer as Answer
 from ecgr.runs.runner import AUTO, worker_count
 from ecgr.runs.sweep import Progress, check_ready, drop_checkpoints, run_all
-from ecgr.runs.trackers import Entry, check_tracker, entry_of
+from ecgr.runs.trackers import TrackerEntry, check_tracker, entry_of
 from ecgr.runs.trackers import track as track_entries
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def _tracked(answer: Answer, tracker: str | None) -> Answer:
         facts = {"baseline": answer.baseline, **{f"verdict {pair.method}": pair.verdict for pair in answer.pairs}}
         files = [place / name for name in ("comparison.json", "comparison.csv", "report.html")]
         there = tuple(file for file in files if file.is_file())
-        track_entries(tracker, [(Entry("answer", place.resolve().name, place, facts, there), ()), *entries])
+        track_entries(tracker, [(TrackerEntry("answer", place.resolve().name, place, facts, there), ()), *entries])
     return answer
 
 

@@ -38,7 +38,7 @@ from ecgr.config.registry import (
 )
 from ecgr.config.user_code import complete, description, plain, plain_fields, unwrap
 from ecgr.core.geometry import Regulator
-from ecgr.errors import ConfigError, refused
+from ecgr.errors import ConfigError
 from ecgr.files import to_toml
 from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DatasetSource
@@ -121,38 +121,26 @@ class Experiment:
         if found:
             raise ConfigError(*found)
 
-        def part(section: str) -> Any:
-            spec, values = SECTIONS[section], raw.get(section, {})
-            chosen = spec.chosen(raw.get(section))
-            entry = spec.entry(chosen)
-            if entry is None:
-                return chosen
-            with refused(f"{section}.name: {getattr(entry, '__name__', chosen)} cannot be made"):
-                return entry(**{k: v for k, v in values.items() if k in parameters_of(entry)})
-
-        def settings(section: str) -> Any:
-            make = SECTIONS[section].settings
-            assert make is not None
-            return make(**{k: v for k, v in raw.get(section, {}).items() if k in parameters_of(make)})
-
-        source, loss, partitioner, data = part("data"), part("loss"), part("partition"), settings("data")
-        if data.redraw and hasattr(source, "split_seed"):
-            source = dataclasses.replace(source, split_seed=raw.get("run", {}).get("seed", 0))
+        made = {name: section.make(name, raw.get(name)) for name, section in SECTIONS.items() if name != "model"}
+        part, settings = ({name: both[place] for name, both in made.items()} for place in (0, 1))
+        source = part["data"]
+        if settings["data"].redraw and hasattr(source, "split_seed"):
+            source = dataclasses.replace(source, split_seed=settings["run"].seed)
         experiment = cls(
             source=source,
-            data=data,
-            partitioner=partitioner,
-            partition=_count(settings("partition"), partitioner),
+            data=settings["data"],
+            partitioner=part["partition"],
+            partition=_count(settings["partition"], part["partition"]),
             model=_model(source, raw.get("model", {})),
-            loss=None if loss is None else as_loss(loss),
-            correction=complete(part("algorithm")),
-            server=part("server"),
-            regulator=part("regulator"),
-            optimizer=part("optimizer"),
-            schedule=part("schedule"),
-            federation=settings("federation"),
-            run=settings("run"),
-            parts={name: made for name in PARTS if not isinstance(made := part(name), Off)},
+            loss=None if part["loss"] is None else as_loss(part["loss"]),
+            correction=complete(part["algorithm"]),
+            server=part["server"],
+            regulator=part["regulator"],
+            optimizer=part["optimizer"],
+            schedule=part["schedule"],
+            federation=settings["federation"],
+            run=settings["run"],
+            parts={name: part[name] for name in PARTS if not isinstance(part[name], Off)},
         )
         if experiment.partition.test_share or any(getattr(p, "own_data", False) for p in experiment.parts.values()):
             experiment = dataclasses.replace(experiment, data=dataclasses.replace(experiment.data, score=OWN))

@@ -23,7 +23,7 @@ from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
 from ecgr.config.user_code import is_algorithm
 from ecgr.core.regulators import REGULATORS
 from ecgr.core.stores import STORES
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, refused
 from ecgr.tables import Table, shown, unknown
 from ecgr.tasks.data import DATASETS
 from ecgr.tasks.losses import LOSSES
@@ -256,6 +256,16 @@ class Section:
         if isinstance(chosen, str):
             return self.table[chosen] if self.table is not None and chosen in self.table else None
         return chosen if isinstance(chosen, type) else None
+
+    def make(self, name: str, values: Mapping[str, Any] | None) -> tuple[Any, Any]:
+        """The part that a config's section chooses, and the section's own settings; None for what there is not."""
+        part, given = self.chosen(values), values or {}
+        if (entry := self.entry(part)) is not None:
+            with refused(f"{name}.name: {getattr(entry, '__name__', part)} cannot be made"):
+                part = entry(**{key: value for key, value in given.items() if key in parameters_of(entry)})
+        if self.settings is None:
+            return part, None
+        return part, self.settings(**{k: v for k, v in given.items() if k in parameters_of(self.settings)})
 
     def allowed(self, chosen: Any) -> set[str]:
         """The keys that may stand in this section when ``chosen`` is."""

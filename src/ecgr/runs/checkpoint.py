@@ -30,7 +30,7 @@ GENERATIONS = 2
 CLIENTS = "clients"
 
 
-class Entry(NamedTuple):
+class StateFile(NamedTuple):
     """Which file holds a client's state: that of the round it was made in."""
 
     round: int
@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 class StatesOnDisk(ClientStates):
     """The states of all clients that have taken part, each read from its file when it is asked for."""
 
-    def __init__(self, directory: Path, entries: Mapping[int, Entry] | None = None) -> None:
+    def __init__(self, directory: Path, entries: Mapping[int, StateFile] | None = None) -> None:
         self.directory = directory
         self.entries = dict(entries or {})
 
@@ -63,14 +63,14 @@ class StatesOnDisk(ClientStates):
         entries = dict(self.entries)
         for client, state in states.items():
             content = save({name: tensor.contiguous() for name, tensor in state.items()})
-            entries[client] = Entry(rounds, sha256(content).hexdigest())
+            entries[client] = StateFile(rounds, sha256(content).hexdigest())
             write_atomically(self.path(client, entries[client]), content, durable=False)
         return StatesOnDisk(self.directory, entries)
 
-    def path(self, client: int, entry: Entry) -> Path:
+    def path(self, client: int, entry: StateFile) -> Path:
         return self.directory / _state_name(client, entry)
 
-    def read(self, client: int, entry: Entry) -> bytes:
+    def read(self, client: int, entry: StateFile) -> bytes:
         """What a file holds; `IntegrityError` if it is missing or altered."""
         return _whole(self.path(client, entry), entry.sha256)
 
@@ -120,7 +120,7 @@ def load_checkpoint(directory: Path) -> Restored | None:
     """The newest whole generation; None if there never was one; `IntegrityError` if all are damaged."""
     damaged: list[str] = []
     newest: tuple[Snapshot, Position] | None = None
-    checked: set[tuple[int, Entry]] = set()
+    checked: set[tuple[int, StateFile]] = set()
     for rounds in _generations(directory):
         try:
             newest = _load(directory, rounds, checked)
@@ -133,7 +133,7 @@ def load_checkpoint(directory: Path) -> Restored | None:
     return None
 
 
-def _load(directory: Path, rounds: int, checked: set[tuple[int, Entry]]) -> tuple[Snapshot, Position]:
+def _load(directory: Path, rounds: int, checked: set[tuple[int, StateFile]]) -> tuple[Snapshot, Position]:
     """One generation; the files of clients are read unless they were ``checked`` for another."""
     manifest = _manifest(directory, rounds)
     tensors = load(_whole(_paths(directory, rounds)[0], manifest["sha256"]))
@@ -144,7 +144,7 @@ def _load(directory: Path, rounds: int, checked: set[tuple[int, Entry]]) -> tupl
     return _from_tensors(tensors, rounds, states), Position(**manifest["record"])
 
 
-def _state_name(client: int, entry: Entry) -> str:
+def _state_name(client: int, entry: StateFile) -> str:
     return f"client-{client:07d}.round-{entry.round:07d}.safetensors"
 
 
@@ -156,11 +156,11 @@ def _manifest(directory: Path, rounds: int) -> Any:
     return json.loads(body)
 
 
-def _entries(manifest: Any) -> dict[int, Entry]:
-    return {int(client): Entry(*entry) for client, entry in manifest["clients"].items()}
+def _entries(manifest: Any) -> dict[int, StateFile]:
+    return {int(client): StateFile(*entry) for client, entry in manifest["clients"].items()}
 
 
-def _named(directory: Path, rounds: int) -> Set[tuple[int, Entry]]:
+def _named(directory: Path, rounds: int) -> Set[tuple[int, StateFile]]:
     """The states that a generation names; none if it is damaged."""
     try:
         return _entries(_manifest(directory, rounds)).items()

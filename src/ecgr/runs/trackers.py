@@ -32,7 +32,7 @@ Log = Callable[[Sequence[Row]], None]
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class TrackerEntry:
     """What a tracker shows as one run."""
 
     name: str
@@ -51,16 +51,16 @@ class Entry:
         return re.sub(r"[^\w.+@()=,-]+", "_", self.name)
 
 
-def entry_of(record: RunRecord, place: Path, method: str | None = None) -> Entry:
+def entry_of(record: RunRecord, place: Path, method: str | None = None) -> TrackerEntry:
     """A run as an entry of the tracker beside it, or of its comparison's in ``place``."""
     method = method or str(record.manifest["method"])
     config = {f"{section}.{key}": value for section, own in record.config.items() for key, value in own.items()}
     facts = {"method": method, "seed": record.seed, "run": record.directory.name, **config}
-    return Entry(f"{method} seed {record.seed}", place.resolve().name, place, facts)
+    return TrackerEntry(f"{method} seed {record.seed}", place.resolve().name, place, facts)
 
 
 @contextmanager
-def tensorboard(entry: Entry) -> Iterator[Log]:
+def tensorboard(entry: TrackerEntry) -> Iterator[Log]:
     """Event files in ``tensorboard/``; facts and files of text as text."""
     from tensorboard.compat.proto.event_pb2 import Event
     from tensorboard.plugins.scalar.summary_v2 import scalar_pb
@@ -88,7 +88,7 @@ def tensorboard(entry: Entry) -> Iterator[Log]:
 
 
 @contextmanager
-def mlflow(entry: Entry) -> Iterator[Log]:
+def mlflow(entry: TrackerEntry) -> Iterator[Log]:
     """A run of the experiment that the comparison is; in ``mlflow/mlflow.db`` without MLFLOW_TRACKING_URI."""
     os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")
     from mlflow import MlflowClient
@@ -121,7 +121,7 @@ def mlflow(entry: Entry) -> Iterator[Log]:
 
 
 @contextmanager
-def wandb(entry: Entry) -> Iterator[Log]:
+def wandb(entry: TrackerEntry) -> Iterator[Log]:
     """A run of the group that the comparison is; in ``wandb/``, offline, without WANDB_MODE."""
     os.environ.setdefault("WANDB_ERROR_REPORTING", "false")
     import wandb as library
@@ -151,7 +151,7 @@ def wandb(entry: Entry) -> Iterator[Log]:
 class Tracker(NamedTuple):
     """How an entry is written, the package that writes it, and the extra that has it."""
 
-    write: Callable[[Entry], AbstractContextManager[Log]]
+    write: Callable[[TrackerEntry], AbstractContextManager[Log]]
     package: str
     extra: str = "track"
 
@@ -171,7 +171,7 @@ def check_tracker(name: str | None) -> None:
         raise missing_extra(f"the tracker {name}", TRACKERS[name].extra)
 
 
-def track(name: str, entries: Sequence[tuple[Entry, Sequence[Row]]]) -> None:
+def track(name: str, entries: Sequence[tuple[TrackerEntry, Sequence[Row]]]) -> None:
     """Write entries with the lines of their records."""
     for entry, rows in entries:
         with TRACKERS[name].write(entry) as log:
