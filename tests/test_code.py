@@ -95,7 +95,7 @@ EDITS: dict[str, str | tuple[str, str, str]] = {
     "an object": "class Setting:\n    def __init__(self, x): self.x = x\nS = Setting({})\ndef make(): return S.x",
     "a constant of a nested class": "W = {}\ndef make():\n    class A:\n        x = W\n    return A",
     "a function in a table": "def a(): return {}\nTABLE = {{'a': a}}\ndef make(): return TABLE['a']()",
-    "functions calling each other": "def a(n): return n and b(n - 1)\ndef b(n): return a(n - {})\ndef make(): return a(3)",
+    "mutual calls": "def a(n): return n and b(n - 1)\ndef b(n): return a(n - {})\ndef make(): return a(3)",
     "itself": "def make(n): return n and make(n - {})",
 }
 """What is edited, and to what, 1 to 2 where nothing else is said."""

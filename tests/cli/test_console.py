@@ -67,7 +67,8 @@ def test_the_command_alone_says_three_things_to_do(
 def test_a_page_opens_in_the_browser_or_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    page, opened = tmp_path / "report.html", []
+    page = tmp_path / "report.html"
+    opened: list[str] = []
     monkeypatch.setattr(webbrowser, "open", opened.append)  # which says nothing, as where there is no browser
     open_page(page)
     assert opened == []
