@@ -53,7 +53,7 @@ def values_for(field: FieldInfo) -> st.SearchStrategy[Any]:
     if "pattern" in one:
         return st.from_regex(r"\A[A-Za-z0-9][A-Za-z0-9._-]{0,63}\Z").filter(lambda name: len(name) > 8)
     if one.get("type") == "number":
-        open_ends = {"exclude_min": "exclusiveMinimum" in one, "exclude_max": "exclusiveMaximum" in one}
+        open_ends: dict[str, Any] = {"exclude_min": "exclusiveMinimum" in one, "exclude_max": "exclusiveMaximum" in one}
         return st.floats(float(low or 0), 1e6 if high is None else float(high), allow_subnormal=False, **open_ends)
     return kinds.get(str(one.get("type")), st.just(field.default))
 

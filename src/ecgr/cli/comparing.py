@@ -13,7 +13,6 @@ from ecgr.cli.console import complain, out, say, sweep_progress
 from ecgr.cli.options import OpenPage, Workers, assigned, gathered, overrides, parse_value, work_of
 from ecgr.cli.running import list_plans
 from ecgr.config.experiment import changes_of
-from ecgr.config.methods import split_methods
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError
 from ecgr.runs.runner import worker_count
@@ -93,7 +92,7 @@ def compare_command(
     if tune and no_tune:
         raise ConfigError("--no-tune: --tune gives values to choose from; leave one of them out")
     asked: dict[str, Any] = {
-        "methods": None if methods is None else split_methods(methods),
+        "methods": methods,
         "seeds": seeds,
         "settings": changes_of(overrides(settings), rounds=rounds),
         "tune": False if no_tune else parse_grid(tune),
@@ -114,11 +113,8 @@ def compare_command(
         say(planned.power)
         if planned.tuning:
             say(planned.budget)
-        tuning = {
-            f"tuning {each.name}": [run for trial in each.trials for run in trial.runs] for each in planned.methods
-        }
-        runs = {each.name: each.runs for each in planned.methods}
-        list_plans({name: own for name, own in {**tuning, **runs}.items() if own}, count)
+        groups = {f"tuning {each.name}": each.tuning for each in planned.methods if each.tuning}
+        list_plans({**groups, **{each.name: each.runs for each in planned.methods}}, count)
         return
     answer = compare(source, baseline, **asked, **work, track=track, progress=sweep_progress, warn=complain)
     if as_json:

@@ -47,8 +47,8 @@ def analyse(source: Any, baseline: str | None = None) -> Answer:
         raise ConfigError(f"compare: nothing to compare: no seed has {found.baseline} and another of {methods}")
     place = place_of(source)
     tuning = found.tuning or (tuning_of(place) if place is not None and found.tuned else {})
-    plain = Answer(found.baseline, found.pairs, found.references, found.summaries, found.runs, tuning=tuning)
-    return replace(plain, head=None if place is None else head_gain(place, found))
+    head = None if place is None else head_gain(place, found)
+    return Answer(found.baseline, found.pairs, found.references, found.summaries, found.runs, tuning=tuning, head=head)
 
 
 def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:

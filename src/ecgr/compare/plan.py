@@ -89,6 +89,10 @@ class MethodPlan:
     given: frozenset[str] = frozenset()
 
     @property
+    def tuning(self) -> list[PlannedRun]:
+        return [run for trial in self.trials for run in trial.runs]
+
+    @property
     def made(self) -> bool:
         """Whether all its runs ended, be it that they diverged."""
         return all(run.finished or run.diverged is not None for run in self.runs)
@@ -146,7 +150,7 @@ class ComparisonPlan:
 
     @property
     def tuning(self) -> list[PlannedRun]:
-        return [run for method in self.methods for trial in method.trials for run in trial.runs]
+        return [run for method in self.methods for run in method.tuning]
 
     @property
     def power(self) -> str:

@@ -35,8 +35,7 @@ def announced(plan: ComparisonPlan, processes: int) -> str:
 
     runs, seconds = 0, 0.0
     for method in plan.methods:
-        tried = [run for trial in method.trials for run in trial.runs]
-        left = [run for run in (*tried, *method.runs) if not run.finished]
+        left = [run for run in (*method.tuning, *method.runs) if not run.finished]
         rounds = sum(run.rounds_left for run in left)
         runs += len(left)
         if method.space:  # the second stage goes on with the first one's runs

@@ -1,12 +1,12 @@
 """What can be made again of a folder of runs: found, measured, removed. Records, models and answers stay."""
 
-from collections.abc import Iterator
+from contextlib import nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from shutil import rmtree
 
 from ecgr.errors import ConfigError
-from ecgr.runs.record import RunRecord, acquire, checkpoint_of
+from ecgr.runs.record import RunRecord, checkpoint_of, locked
 from ecgr.tasks.data.sets import cache_folder
 
 ANSWER, TUNED, TUNING = "comparison.json", "tuning.json", "tuning"
@@ -25,15 +25,11 @@ class Spare:
         return size_of(self.path)
 
     def remove(self) -> None:
-        lock = None if self.run is None else acquire(self.run)
-        try:
+        with locked(self.run) if self.run is not None else nullcontext():
             if self.path.is_dir():
                 rmtree(self.path)
             else:
                 self.path.unlink(missing_ok=True)
-        finally:
-            if lock is not None:
-                lock.release()
 
 
 def spare(directory: Path) -> list[Spare]:
@@ -49,7 +45,8 @@ def spare(directory: Path) -> list[Spare]:
         checkpoint = checkpoint_of(run)
         if run not in tuning and ended and checkpoint.is_dir() and not checkpoint.is_symlink():
             found.append(Spare("checkpoints of finished runs", checkpoint, run))
-    return [*found, *(Spare("decoded pictures", path) for path in _decoded())]
+    decoded = sorted(cache_folder().glob(f"pictures-{'[0-9a-f]' * 32}-*.npy"))
+    return [*found, *(Spare("decoded pictures", path) for path in decoded)]
 
 
 def size_of(path: Path) -> int:
@@ -61,7 +58,3 @@ def size_of(path: Path) -> int:
 def _was_tuning(run: Path) -> bool:
     place = run.parent.parent
     return run.parent.name == TUNING and (place / ANSWER).is_file() and (place / TUNED).is_file()
-
-
-def _decoded() -> Iterator[Path]:
-    yield from sorted(cache_folder().glob(f"pictures-{'[0-9a-f]' * 32}-*.npy"))

@@ -5,7 +5,6 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import ExitStack, closing
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,8 +84,7 @@ def run(
     from ecgr.simulation.prepare import prepare  # loads torch
     from ecgr.simulation.rounds import simulate  # loads torch
 
-    kind = engine_kind(engine, count)
-    data = dataset.provenance
+    kind, data = engine_kind(engine, count), dataset.provenance
     known = Identify()(experiment, data.files) if identity is None else _same_data(identity, data)
     problem = prepare(experiment, dataset, device)
     natural = natural_note(experiment, dataset)
@@ -99,27 +97,17 @@ def run(
             warn(f"note: {note}")
     open_engine = ready_engine(problem, asked_workers(workers, kind.remote), kind)
 
-    def play_on(snapshot: "Snapshot") -> Generator["Outcome", None, None]:
-        with open_engine() as chosen:  # there may be nothing left to play
-            yield from simulate(problem, chosen, snapshot)
-
-    play_rounds: Rounds = play_on
     try:
         with ExitStack() as stack:
-            if not (resume and RunRecord.is_run(directory)):  # an engine that cannot be opened leaves no run behind
-                play_rounds = partial(simulate, problem, stack.enter_context(open_engine()))
-            return play(
-                problem,
-                data,
-                directory,
-                play_rounds,
-                resume=resume,
-                every=experiment.run.checkpoint_every,
-                apart=apart,
-                identity=known,
-                watch=watch,
-                warn=warn,
-            )
+            fresh = not (resume and RunRecord.is_run(directory))  # an engine that cannot be opened leaves no run behind
+            opened = stack.enter_context(open_engine()) if fresh else None
+
+            def play_rounds(snapshot: "Snapshot") -> Generator["Outcome", None, None]:  # there may be none left
+                yield from simulate(problem, opened or stack.enter_context(open_engine()), snapshot)
+
+            told: dict[str, Any] = {"identity": known, "watch": watch, "warn": warn}
+            every = experiment.run.checkpoint_every
+            return play(problem, data, directory, play_rounds, resume=resume, every=every, apart=apart, **told)
     except Diverged as error:
         if RunRecord(directory).diverged is None:
             write_atomically(directory / DIVERGED, to_json({"reason": "; ".join(str(error).splitlines())}))
@@ -147,7 +135,7 @@ def play(
     from ecgr.runs.checkpoint import CLIENTS, StatesOnDisk, load_checkpoint, save_checkpoint  # loads torch
     from ecgr.simulation.rounds import final_state, start  # loads torch
 
-    watch, warn = watch or _ignore, warn or _ignore
+    watch, warn = watch or (lambda row: None), warn or (lambda line: None)
     identity = identity or Identify()(problem.experiment, data.files)
     with locked(directory):
         refuse_foreign(directory, resume)
@@ -224,10 +212,6 @@ def _refuse_other_schedule(directory: Path, experiment: Experiment, before: int)
             f"resume: {directory} was planned for {before} rounds, and the learning rates of its schedule {name!r}"
             f" depend on that number; a run of {rounds} rounds needs another directory"
         )
-
-
-def _ignore(_: Any) -> None:
-    """Nobody watches."""
 
 
 def worker_count(workers: int | str) -> int:

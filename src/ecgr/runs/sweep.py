@@ -63,11 +63,6 @@ class PlannedRun:
         return RunRecord(self.directory, self.experiment.federation.rounds)
 
     @property
-    def goes_on(self) -> bool:
-        """Whether nothing of it is made twice: it has ended, or has a checkpoint."""
-        return self.finished or self.diverged is not None or checkpoint_of(self.directory).is_dir()
-
-    @property
     def rounds_done(self) -> int:
         """Rounds in the record so far, of those that it is to have."""
         path, asked = self.directory / "rounds.jsonl", self.experiment.federation.rounds
@@ -265,7 +260,8 @@ def check_ready(
 def _notes(plans: Sequence[PlannedRun]) -> Iterator[str]:
     """Why runs are made though there are some, and notes on a user's model: workers have nobody to tell."""
     yield from made_anew({planned.directory: planned.identity for planned in plans})
-    if lost := [planned for planned in plans if planned.rounds_done and not planned.goes_on]:
+    begun = [each for each in plans if each.rounds_done and not each.finished and each.diverged is None]
+    if lost := [each for each in begun if not checkpoint_of(each.directory).is_dir()]:
         what = f"{len(lost)} {'run has' if len(lost) == 1 else 'runs have'}"
         yield f"{what} too few rounds and no checkpoint to go on from: made anew"
     left = (each.experiment for each in plans if not each.finished and not isinstance(each.experiment.model.given, str))

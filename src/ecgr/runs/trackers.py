@@ -15,7 +15,7 @@ from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from shutil import copy, rmtree
-from typing import Any, NamedTuple
+from typing import Any
 
 from ecgr.errors import ConfigError, missing_extra
 from ecgr.runs.record import RunRecord, to_json
@@ -46,10 +46,6 @@ class TrackerEntry:
         """What finds it again."""
         return sha256(f"{self.place.resolve()} {self.name}".encode()).hexdigest()[:12]
 
-    @property
-    def folder(self) -> str:
-        return re.sub(r"[^\w.+@()=,-]+", "_", self.name)
-
 
 def entry_of(record: RunRecord, place: Path, method: str | None = None) -> TrackerEntry:
     """A run as an entry of the tracker beside it, or of its comparison's in ``place``."""
@@ -67,7 +63,7 @@ def tensorboard(entry: TrackerEntry) -> Iterator[Log]:
     from tensorboard.plugins.text.summary_v2 import text_pb
     from tensorboard.summary.writer.event_file_writer import EventFileWriter
 
-    folder = entry.place / "tensorboard" / entry.folder
+    folder = entry.place / "tensorboard" / re.sub(r"[^\w.+@()=,-]+", "_", entry.name)
     rmtree(folder, ignore_errors=True)
     writer = EventFileWriter(str(folder))
 
@@ -131,11 +127,7 @@ def wandb(entry: TrackerEntry) -> Iterator[Log]:
     entry.place.mkdir(parents=True, exist_ok=True)
     mode: Any = os.environ.get("WANDB_MODE", "offline")
     quiet = library.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True)
-    labels: dict[str, Any] = {
-        "project": os.environ.get("WANDB_PROJECT", "ecgr"),
-        "group": entry.group,
-        "name": entry.name,
-    }
+    labels = {"project": os.environ.get("WANDB_PROJECT", "ecgr"), "group": entry.group, "name": entry.name}
     run = library.init(id=entry.key, dir=entry.place, mode=mode, config=dict(entry.facts), settings=quiet, **labels)
 
     def log(rows: Sequence[Row]) -> None:
@@ -148,33 +140,26 @@ def wandb(entry: TrackerEntry) -> Iterator[Log]:
     run.finish()
 
 
-class Tracker(NamedTuple):
-    """How an entry is written, the package that writes it, and the extra that has it."""
-
-    write: Callable[[TrackerEntry], AbstractContextManager[Log]]
-    package: str
-    extra: str = "track"
-
-
-TRACKERS: Mapping[str, Tracker] = {
-    "mlflow": Tracker(mlflow, "mlflow"),
-    "wandb": Tracker(wandb, "wandb"),
-    "tensorboard": Tracker(tensorboard, "tensorboard", "tensorboard"),
+TRACKERS: Mapping[str, Callable[[TrackerEntry], AbstractContextManager[Log]]] = {
+    "mlflow": mlflow,
+    "wandb": wandb,
+    "tensorboard": tensorboard,
 }
+"""How an entry is written, by the name of the package that writes it."""
 
 
 def check_tracker(name: str | None) -> None:
     """Refuse a tracker that there is not, before anything is run."""
     if name is not None and name not in TRACKERS:
         raise ConfigError(unknown("track", name, TRACKERS, kind="tracker"))
-    if name is not None and find_spec(TRACKERS[name].package) is None:
-        raise missing_extra(f"the tracker {name}", TRACKERS[name].extra)
+    if name is not None and find_spec(name) is None:
+        raise missing_extra(f"the tracker {name}", "tensorboard" if name == "tensorboard" else "track")
 
 
 def track(name: str, entries: Sequence[tuple[TrackerEntry, Sequence[Row]]]) -> None:
     """Write entries with the lines of their records."""
     for entry, rows in entries:
-        with TRACKERS[name].write(entry) as log:
+        with TRACKERS[name](entry) as log:
             log(rows)
 
 
@@ -190,7 +175,7 @@ def tracked(name: str, directory: Path) -> Iterator[Watch]:
         def watch(row: Row) -> None:
             nonlocal log
             if log is None:
-                log = stack.enter_context(TRACKERS[name].write(entry_of(RunRecord(directory), directory)))
+                log = stack.enter_context(TRACKERS[name](entry_of(RunRecord(directory), directory)))
             log([row])
 
         yield watch
