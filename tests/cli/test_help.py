@@ -36,10 +36,7 @@ def help_of(words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypa
     ("words", "command"), COMMANDS, ids=lambda value: " ".join(value) if type(value) is tuple else ""
 )
 def test_help_is_plain_and_its_examples_fit(
-    words: tuple[str, ...],
-    command: click.Command,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...], command: click.Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     text = help_of(words, capsys, monkeypatch)
     assert "\\" not in text

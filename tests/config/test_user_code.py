@@ -75,10 +75,7 @@ def test_an_object_of_a_table_s_class_is_recorded_by_its_name() -> None:
         ({"algorithm.name": object()}, "algorithm.name: expected an algorithm, got object, which has no method of an"),
         ({"data.name": object()}, "data.name: expected a data set, got object, which has no load"),
         ({"schedule.name": Share()}, "schedule.name: expected a schedule, got Share, which has no factor_at"),
-        (
-            {"regulator.name": Share(), "regulator.share": 0.1},
-            "regulator.share: Share is given as an object; give it",
-        ),
+        ({"regulator.name": Share(), "regulator.share": 0.1}, "regulator.share: Share is given as an object; give it"),
         ({"model.name": lambda channels, depth: None}, "model.name: the model needs depth, and the data have channels"),
     ],
 )

@@ -6,6 +6,7 @@ import traceback
 from typing import Annotated
 
 import typer
+from typer import Option
 
 from ecgr._version import __version__
 from ecgr.cli import comparing, data, federating, listing, running
@@ -64,10 +65,9 @@ def _show_version(wanted: bool) -> None:
 def common(
     context: typer.Context,
     version: Annotated[
-        bool,
-        typer.Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit."),
+        bool, Option("--version", callback=_show_version, is_eager=True, help="Show the version and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Show a traceback for any error.")] = False,
+    debug: Annotated[bool, Option("--debug", help="Show a traceback for any error.")] = False,
 ) -> None:
     """What helps against non-IID clients in federated learning, and by how much."""
     if context.invoked_subcommand is None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
+from typer import Argument, Option
 
 from ecgr.cli import options
 from ecgr.cli.console import complain, out, say, sweep_progress
@@ -21,10 +21,9 @@ if TYPE_CHECKING:
     from ecgr.compare import Answer
 
 
-Directories = Annotated[list[Path], typer.Argument(metavar="DIR...", help="Run directories, or directories of them.")]
+Directories = Annotated[list[Path], Argument(metavar="DIR...", help="Run directories, or directories of them.")]
 UntilLevel = Annotated[
-    int | None,
-    typer.Option(metavar="MAX", help="Go on, up to MAX rounds, until every method levels off."),
+    int | None, Option(metavar="MAX", help="Go on, up to MAX rounds, until every method levels off.")
 ]
 DEMO_CHOSEN: dict[str, dict[str, Any]] = {
     "fedavg": {"optimizer.lr": 0.2, "server.lr": 1.0},
@@ -48,34 +47,33 @@ def compare_command(
     experiment: options.ExperimentName = "quickstart",
     methods: Annotated[
         str | None,
-        typer.Option(
+        Option(
             help="What is compared, e.g. 'fedavg,scaffold(damping=0.5)/lookahead'; by default"
-            " fedavg,fedavgm(server_momentum=0.5),drift_correction,fedavg+ecgr.",
+            " fedavg,fedavgm(server_momentum=0.5),drift_correction,fedavg+ecgr."
         ),
     ] = None,
     baseline: Annotated[
-        str | None, typer.Option(help="What the others are compared with; the first method by default.")
+        str | None, Option(help="What the others are compared with; the first method by default.")
     ] = None,
     seeds: Annotated[
-        str | None, typer.Option(help="How many (10, the default, means 0 to 9), or which: 0,1,42 or 3-7.")
+        str | None, Option(help="How many (10, the default, means 0 to 9), or which: 0,1,42 or 3-7.")
     ] = None,
     tune: Annotated[
         list[str] | None,
-        typer.Option(metavar="KEY=VALUES", help="Tune each method over these values instead of its own. Repeatable."),
+        Option(metavar="KEY=VALUES", help="Tune each method over these values instead of its own. Repeatable."),
     ] = None,
-    no_tune: Annotated[bool, typer.Option("--no-tune", help="Take all hyper-parameters as they are.")] = False,
-    trials: Annotated[int, typer.Option(help="How many choices each method is tuned with.")] = 12,
-    rounds: Annotated[int | None, typer.Option(help="The same as --set federation.rounds=N.")] = None,
+    no_tune: Annotated[bool, Option("--no-tune", help="Take all hyper-parameters as they are.")] = False,
+    trials: Annotated[int, Option(help="How many choices each method is tuned with.")] = 12,
+    rounds: Annotated[int | None, Option(help="The same as --set federation.rounds=N.")] = None,
     until_level: UntilLevel = None,
     references: Annotated[
-        bool,
-        typer.Option("--references/--no-references", help="Also train clients alone, and one model on all data."),
+        bool, Option("--references/--no-references", help="Also train clients alone, and one model on all data.")
     ] = True,
     settings: options.Set = None,
     out_dir: options.Out = None,
     *,
     work: options.Work,
-    details: Annotated[bool, typer.Option("--details", help="Print the statistics, too.")] = False,
+    details: Annotated[bool, Option("--details", help="Print the statistics, too.")] = False,
     as_json: options.Json = False,
     open_it: options.OpenPage = False,
     track: options.Track = None,
@@ -152,9 +150,9 @@ def parse_grid(assignments: list[str] | None) -> dict[str, list[Any]]:
 
 
 def demo_command(
-    out_dir: Annotated[Path, typer.Option("--out", help="Where runs and results go.")] = Path("runs/demo"),
+    out_dir: Annotated[Path, Option("--out", help="Where runs and results go.")] = Path("runs/demo"),
     workers: Workers = "auto",
-    seeds: Annotated[int, typer.Option(help="How many.")] = 10,
+    seeds: Annotated[int, Option(help="How many.")] = 10,
     until_level: UntilLevel = None,
     open_it: OpenPage = False,
 ) -> None:
@@ -185,7 +183,7 @@ def report_command(
     directories: Directories,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", metavar="FILE", dir_okay=False, help="The page; DIR/report.html by default."),
+        Option("--output", "-o", metavar="FILE", dir_okay=False, help="The page; DIR/report.html by default."),
     ] = None,
     open_it: OpenPage = False,
 ) -> None:
@@ -202,10 +200,10 @@ def report_command(
 def figures_command(
     directories: Directories,
     output: Annotated[
-        Path | None, typer.Option("--output", "-o", metavar="DIR", help="Where to write; DIR/figures by default.")
+        Path | None, Option("--output", "-o", metavar="DIR", help="Where to write; DIR/figures by default.")
     ] = None,
     everything: Annotated[
-        bool, typer.Option("--all", help="Also a panel for each value of what varies, and which steps were kept.")
+        bool, Option("--all", help="Also a panel for each value of what varies, and which steps were kept.")
     ] = False,
 ) -> None:
     """Write the answer as figures (PDF and PNG), and its table as LaTeX and CSV."""

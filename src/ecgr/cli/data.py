@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import numpy as np
 import typer
 from numpy.typing import NDArray
+from typer import Argument, Option
 
 from ecgr.analysis.heterogeneity import Measure, of_counts, of_sums
 from ecgr.cli.console import complain, out, print_json, print_table, say
@@ -18,7 +19,7 @@ from ecgr.errors import EnvironmentFault
 from ecgr.tasks.data import Dataset, available, fetch, strata, verify
 from ecgr.tasks.partition import Partition, save_partition
 
-Root = Annotated[str | None, typer.Option("--root", help="Folder of the data sets; $ECGR_DATA by default.")]
+Root = Annotated[str | None, Option("--root", help="Folder of the data sets; $ECGR_DATA by default.")]
 
 data_app = typer.Typer(help="Which data sets are present and undamaged; download missing ones.")
 
@@ -38,7 +39,7 @@ def list_command(as_json: Json = False) -> None:
 
 @command(data_app, "verify", "ecgr data verify mnist")
 def verify_command(
-    names: Annotated[list[str] | None, typer.Argument(help="Data sets; by default all that are present.")] = None,
+    names: Annotated[list[str] | None, Argument(help="Data sets; by default all that are present.")] = None,
     root: Root = None,
     as_json: Json = False,
 ) -> None:
@@ -54,9 +55,7 @@ def verify_command(
 
 
 @command(data_app, "fetch", "ecgr data fetch mnist --root ~/data")
-def fetch_command(
-    names: Annotated[list[str], typer.Argument(help="Data sets to download.")], root: Root = None
-) -> None:
+def fetch_command(names: Annotated[list[str], Argument(help="Data sets to download.")], root: Root = None) -> None:
     """Download data sets, and check them against their known hashes."""
     for name in names:
         folder = fetch(name, root)
@@ -66,17 +65,15 @@ def fetch_command(
 def partition_command(
     experiment: Annotated[
         str | None,
-        typer.Argument(metavar="[PRESET or FILE]", help="As for run and compare; by default the preset for --data."),
+        Argument(metavar="[PRESET or FILE]", help="As for run and compare; by default the preset for --data."),
     ] = None,
-    data: Annotated[str | None, typer.Option(help="Data set.")] = None,
-    clients: Annotated[int | None, typer.Option(help="How many clients.")] = None,
-    alpha: Annotated[float | None, typer.Option(help="Concentration of the Dirichlet draw.")] = None,
-    seed: Annotated[int | None, typer.Option(help="Seed.")] = None,
+    data: Annotated[str | None, Option(help="Data set.")] = None,
+    clients: Annotated[int | None, Option(help="How many clients.")] = None,
+    alpha: Annotated[float | None, Option(help="Concentration of the Dirichlet draw.")] = None,
+    seed: Annotated[int | None, Option(help="Seed.")] = None,
     settings: Set = None,
-    save: Annotated[Path | None, typer.Option(dir_okay=False, help="Write the partition for partition.file.")] = None,
-    picture: Annotated[
-        Path | None, typer.Option(dir_okay=False, help="PNG, PDF or SVG; partition.png by default.")
-    ] = None,
+    save: Annotated[Path | None, Option(dir_okay=False, help="Write the partition for partition.file.")] = None,
+    picture: Annotated[Path | None, Option(dir_okay=False, help="PNG, PDF or SVG; partition.png by default.")] = None,
     as_json: Json = False,
 ) -> None:
     """Show how the samples are partitioned among the clients, and how heterogeneous they are: tables and a picture."""

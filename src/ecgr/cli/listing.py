@@ -5,9 +5,9 @@ from dataclasses import asdict
 from inspect import getdoc
 from typing import Annotated, Any
 
-import typer
 from rich.padding import Padding
 from rich.text import Text
+from typer import Argument
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.algorithms.parts import PARTS
@@ -49,8 +49,7 @@ def kinds(incomplete: str) -> list[str]:
 
 def list_command(
     kind: Annotated[
-        str | None,
-        typer.Argument(metavar="[KIND]", help="One table, or methods with their costs.", autocompletion=kinds),
+        str | None, Argument(metavar="[KIND]", help="One table, or methods with their costs.", autocompletion=kinds)
     ] = None,
     as_json: Json = False,
 ) -> None:

@@ -9,6 +9,7 @@ from typing import Annotated, Any, TypeVar
 
 import click
 import typer
+from typer import Argument, Option
 from typer.core import TyperCommand
 
 from ecgr.config.experiment import presets
@@ -38,28 +39,26 @@ def preset_names(incomplete: str) -> list[str]:
 
 ExperimentName = Annotated[
     str,
-    typer.Argument(
+    Argument(
         metavar="[PRESET or FILE]",
         help="A preset's name, a TOML file, or a task in a Python file: my_task.py:task.",
         autocompletion=preset_names,
     ),
 ]
 Set = Annotated[
-    list[str] | None,
-    typer.Option("--set", metavar="KEY=VALUE", help="Change a config key, e.g. regulator.beta=0.5."),
+    list[str] | None, Option("--set", metavar="KEY=VALUE", help="Change a config key, e.g. regulator.beta=0.5.")
 ]
-Out = Annotated[Path | None, typer.Option("--out", help="Where to write; runs/NAME by default.")]
+Out = Annotated[Path | None, Option("--out", help="Where to write; runs/NAME by default.")]
 Workers = Annotated[
-    str, typer.Option("--workers", metavar="N", help="Processes, or auto: as many as there are cores. Same results.")
+    str, Option("--workers", metavar="N", help="Processes, or auto: as many as there are cores. Same results.")
 ]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue an interrupted run, or start it.")]
+Resume = Annotated[bool, Option("--resume", help="Continue an interrupted run, or start it.")]
 Track = Annotated[
-    str | None,
-    typer.Option("--track", metavar="TRACKER", help="Also write for a tracker: mlflow, wandb or tensorboard."),
+    str | None, Option("--track", metavar="TRACKER", help="Also write for a tracker: mlflow, wandb or tensorboard.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
-OpenPage = Annotated[bool, typer.Option("--open", help="Open the page in the browser when it is written.")]
-Json = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+DryRun = Annotated[bool, Option("--dry-run", help="Show what would be run, and for how long; run nothing.")]
+OpenPage = Annotated[bool, Option("--open", help="Open the page in the browser when it is written.")]
+Json = Annotated[bool, Option("--json", help="Print the result as JSON.")]
 
 
 def gathered(**makers: Callable[..., Any]) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -88,21 +87,20 @@ Work = dict[str, Any]
 def work_of(
     workers: Workers = "auto",
     engine: Annotated[
-        str | None,
-        typer.Option(help="Where clients train: serial, pool or ray; serial by default for one worker."),
+        str | None, Option(help="Where clients train: serial, pool or ray; serial by default for one worker.")
     ] = None,
     ray_address: Annotated[
         str | None,
-        typer.Option(
+        Option(
             metavar="HOST:PORT",
             help="With --engine ray: a running cluster; by default RAY_ADDRESS, or a new one on this machine.",
         ),
     ] = None,
-    cpus_per_worker: Annotated[float | None, typer.Option(metavar="N", help="With --engine ray: 1 by default.")] = None,
+    cpus_per_worker: Annotated[float | None, Option(metavar="N", help="With --engine ray: 1 by default.")] = None,
     gpus_per_worker: Annotated[
-        float | None, typer.Option(metavar="N", help="With --engine ray: e.g. 0.25; none by default.")
+        float | None, Option(metavar="N", help="With --engine ray: e.g. 0.25; none by default.")
     ] = None,
-    device: Annotated[str, typer.Option(help="cpu, cuda, cuda:1, …")] = "cpu",
+    device: Annotated[str, Option(help="cpu, cuda, cuda:1, …")] = "cpu",
 ) -> Work:
     """The options of whatever trains; a cluster's need ``--engine ray``."""
     chosen: Any = engine

@@ -5,20 +5,11 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import typer
 from rich.filesize import decimal
+from typer import Argument, Option
 
 from ecgr.cli import options
-from ecgr.cli.console import (
-    complain,
-    err,
-    resumable,
-    round_progress,
-    say,
-    show_end,
-    sweep_progress,
-    this_command,
-)
+from ecgr.cli.console import complain, err, resumable, round_progress, say, show_end, sweep_progress, this_command
 from ecgr.cli.options import gathered, overrides, work_of
 from ecgr.config.experiment import load, read
 from ecgr.config.user_code import task_or_name
@@ -44,7 +35,7 @@ def run_command(
     work: options.Work,
     resume: options.Resume = False,
     track: options.Track = None,
-    log: Annotated[str | None, typer.Option(help="The old name of --track.", hidden=True)] = None,
+    log: Annotated[str | None, Option(help="The old name of --track.", hidden=True)] = None,
     as_json: options.Json = False,
 ) -> None:
     """Run one experiment."""
@@ -77,7 +68,7 @@ def _kept_rounds(directory: Path) -> str:
 
 @gathered(work=work_of)
 def sweep_command(
-    file: Annotated[str, typer.Argument(metavar="FILE", help="A TOML file with a [grid], or a preset.")],
+    file: Annotated[str, Argument(metavar="FILE", help="A TOML file with a [grid], or a preset.")],
     settings: options.Set = None,
     out_dir: options.Out = None,
     *,
@@ -143,8 +134,8 @@ def _costs(left: Sequence[PlannedRun]) -> "dict[str, RunCost]":
 
 
 def clean_command(
-    directory: Annotated[Path, typer.Argument(metavar="RUNS", help="A run, a comparison, or a folder of them.")],
-    yes: Annotated[bool, typer.Option("--yes", help="Remove it; without, it is only shown.")] = False,
+    directory: Annotated[Path, Argument(metavar="RUNS", help="A run, a comparison, or a folder of them.")],
+    yes: Annotated[bool, Option("--yes", help="Remove it; without, it is only shown.")] = False,
 ) -> None:
     """Show what can be made again, and remove it: no record, model or answer is touched.
 

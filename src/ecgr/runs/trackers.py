@@ -127,7 +127,7 @@ def wandb(entry: TrackerEntry) -> Iterator[Log]:
     entry.place.mkdir(parents=True, exist_ok=True)
     mode: Any = os.environ.get("WANDB_MODE", "offline")
     quiet = library.Settings(silent=True, console="off", disable_git=True, x_disable_stats=True, x_disable_meta=True)
-    labels = {"project": os.environ.get("WANDB_PROJECT", "ecgr"), "group": entry.group, "name": entry.name}
+    labels: Any = {"project": os.environ.get("WANDB_PROJECT", "ecgr"), "group": entry.group, "name": entry.name}
     run = library.init(id=entry.key, dir=entry.place, mode=mode, config=dict(entry.facts), settings=quiet, **labels)
 
     def log(rows: Sequence[Row]) -> None:
