@@ -28,6 +28,8 @@ from ecgr.simulation.rounds import ClientStates, Snapshot
 
 GENERATIONS = 2
 CLIENTS = "clients"
+STATES = ("buffers", "server", "average", "head")
+"""What a snapshot holds by name besides the parameters and the clients' states."""
 
 
 class StateFile(NamedTuple):
@@ -193,20 +195,14 @@ def _generations(directory: Path) -> list[int]:
 
 
 def _to_tensors(snapshot: Snapshot) -> dict[str, Tensor]:
-    parts: dict[str, State] = {
-        "params": {"": snapshot.params},
-        "buffers": snapshot.buffers,
-        "server": snapshot.server,
-        "average": snapshot.average,
-        "head": snapshot.head,
-    }
+    parts: dict[str, State] = {"params": {"": snapshot.params}, **{name: getattr(snapshot, name) for name in STATES}}
     return {f"{part}/{name}": tensor.contiguous() for part, state in parts.items() for name, tensor in state.items()}
 
 
-def _from_tensors(tensors: Mapping[str, Tensor], rounds: int, states: StatesOnDisk) -> Snapshot:
-    parts: dict[str, dict[str, Tensor]] = {"buffers": {}, "server": {}, "average": {}, "head": {}}
+def _from_tensors(tensors: Mapping[str, Tensor], rounds: int, clients: StatesOnDisk) -> Snapshot:
+    parts: dict[str, dict[str, Tensor]] = {name: {} for name in ("params", *STATES)}
     for key, tensor in tensors.items():
         part, _, name = key.partition("/")
-        parts.setdefault(part, {})[name] = tensor
+        parts[part][name] = tensor
     params = parts.pop("params")[""]
-    return Snapshot(rounds=rounds, params=params, clients=states, **parts)
+    return Snapshot(rounds=rounds, params=params, clients=clients, **parts)
