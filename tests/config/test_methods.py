@@ -192,7 +192,7 @@ def calls(table: Any, kind: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["default", "changed", "each"])
+@pytest.mark.parametrize("kind", ["default", pytest.param("changed", marks=pytest.mark.nightly), "each"])
 def test_every_method_has_one_name_that_reads_back_to_it(kind: str) -> None:
     """The whole product of the tables; with single parameters changed, one table at a time."""
     algorithms, losses, servers, regulators = (calls(table, kind) for table in list(PARTS.values())[:4])

@@ -54,7 +54,7 @@ with open_engine(problem, 1, "pool") as engine:
     assert done.stdout.strip() == "[] []"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_the_runs_of_a_sweep_share_their_processes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     begun, begin = [], ProcessPool._start
 

@@ -38,7 +38,7 @@ def play(job: RemoteJob, after: Callable[[RemoteJob], RemoteJob] = lambda job: j
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("every", [2, pytest.param(1, marks=pytest.mark.nightly)])
 def test_pieces_that_come_back_make_the_same_run(tmp_path: Path, every: int) -> None:
     """Without patience each checkpoint is a piece: one answer asks for the files, one comes for each piece."""
     whole, pieces = job_in(tmp_path / "whole"), job_in(tmp_path / "pieces", run__checkpoint_every=every)
