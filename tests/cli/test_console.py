@@ -1,6 +1,5 @@
 """What a person sees: many runs as one bar, what to do next, the page in the browser."""
 
-import sys
 import webbrowser
 from io import StringIO
 from pathlib import Path
@@ -9,7 +8,6 @@ import pytest
 from rich.console import Console
 
 import ecgr
-from ecgr.cli.app import run_command_line
 from ecgr.cli.comparing import open_page
 from ecgr.cli.console import SweepDisplay
 from ecgr.runs.sweep import PlannedRun, plan_runs
@@ -53,15 +51,6 @@ def test_when_piped_a_line_every_tenth_says_how_far_and_how_long(
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(" of 20")[0] for line in lines] == [f"runs: {10 * tenth} %" for tenth in range(1, 11)]
     assert all(line.endswith("left") for line in lines[:-1])
-
-
-def test_the_command_alone_says_three_things_to_do(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["ecgr"])
-    assert run_command_line() == 0
-    printed = capsys.readouterr().out
-    assert all(f" ecgr {name}" in printed for name in ("demo", "compare", "list"))
 
 
 def test_a_page_opens_in_the_browser_or_is_named(

@@ -4,6 +4,7 @@ import re
 import shlex
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 import click
 import pytest
@@ -26,20 +27,24 @@ def commands(group: click.Command, *path: str) -> Iterator[tuple[tuple[str, ...]
 COMMANDS = list(commands(ROOT))
 
 
-def help_of(words: tuple[str, ...], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(sys, "argv", ["ecgr", *words, "--help"])
+@pytest.fixture(autouse=True)
+def _argv(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "argv", ["ecgr"])
+
+
+def help_of(words: tuple[str, ...], capsys: pytest.CaptureFixture[str]) -> str:
+    sys.argv = ["ecgr", *words, "--help"]
     assert run_command_line() == 0
-    return capsys.readouterr().out
+    text = capsys.readouterr().out
+    assert "\\" not in text
+    return text
 
 
 @pytest.mark.parametrize(
     ("words", "command"), COMMANDS, ids=lambda value: " ".join(value) if type(value) is tuple else ""
 )
-def test_help_is_plain_and_its_examples_fit(
-    words: tuple[str, ...], command: click.Command, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    text = help_of(words, capsys, monkeypatch)
-    assert "\\" not in text
+def test_examples_fit(words: tuple[str, ...], command: click.Command, capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(words, capsys)
     examples = [line.strip() for line in text.splitlines() if re.match(r"    ([A-Z_]+=\S+ )?ecgr ", line)]
     assert examples
     for example in examples:
@@ -49,23 +54,20 @@ def test_help_is_plain_and_its_examples_fit(
         command.make_context(" ".join(words), arguments[len(words) :])  # raises where an option does not exist
 
 
-def test_the_list_of_commands_is_plain(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    text = help_of((), capsys, monkeypatch)
-    assert "\\" not in text
-    assert "--install-completion" in text
+def test_the_command_alone_says_three_things_to_do_and_its_help_is_plain(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_command_line() == 0
+    printed = capsys.readouterr().out
+    assert all(f" ecgr {name}" in printed for name in ("demo", "compare", "list"))
+    assert "--install-completion" in help_of((), capsys)
 
 
 @pytest.mark.parametrize(
     ("typed", "number", "offered"),
     [("ecgr com", 1, "compare"), ("ecgr run quick", 2, "quickstart"), ("ecgr compare quick", 2, "quickstart")],
 )
-def test_the_shell_completes(
-    typed: str, number: int, offered: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["ecgr"])
-    monkeypatch.setenv("_ECGR_COMPLETE", "complete_bash")
-    monkeypatch.setenv("COMP_WORDS", typed)
-    monkeypatch.setenv("COMP_CWORD", str(number))
+def test_completes(typed: str, number: int, offered: str, capsys: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"_ECGR_COMPLETE": "complete_bash", "COMP_WORDS": typed, "COMP_CWORD": str(number)}.items():
+        monkeypatch.setenv(name, value)
     with pytest.raises(SystemExit):
         run_command_line()
     assert capsys.readouterr().out.split() == [offered]
