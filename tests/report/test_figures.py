@@ -11,8 +11,10 @@ from typer.testing import CliRunner
 
 from ecgr.analysis.records import find_runs, group_runs, read_runs
 from ecgr.cli.comparing import figures_command, report_command
+from ecgr.compare.analyse import analyse_runs
 from ecgr.errors import DataError
-from ecgr.report.figures import ablations, curve_panels
+from ecgr.report.figures import GREY, ablations, answer_panels, curve_panels
+from ecgr.report.picture import ends_of
 from ecgr.report.table import latex
 from support.hostile import HOSTILE
 from support.reports import figures_of
@@ -43,6 +45,17 @@ def test_the_answer_comes_first_and_the_rest_on_request(tmp_path: Path) -> None:
     assert len(few) == 2 * 4 + 2
     others = {path.name.partition("-one-")[0].partition("-two-")[0] for path in everything[len(few) - 2 : -2]}
     assert others == {"kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"}
+
+
+def test_references_are_drawn_though_their_runs_are_not_among_the_compared(tmp_path: Path) -> None:
+    records = write_comparison_runs(tmp_path / "runs", seeds=2)
+    records += [write_run(tmp_path / f"p{seed}", method="pooled", regulator="none", seed=seed) for seed in range(2)]
+    comparison = analyse_runs(records)
+    (ends,) = ends_of(comparison)
+    assert [mark.kind for mark in ends.marks][-1] == "reference"
+    figure = Figure(figsize=(3, 3))
+    answer_panels(figure, ends, group_runs(comparison.runs, "fedavg")[0].methods, {})
+    assert figure.axes[0].lines[-1].get_color() == GREY
 
 
 def test_rows_are_joined_by_the_method_s_name(tmp_path: Path) -> None:

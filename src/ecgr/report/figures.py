@@ -122,7 +122,7 @@ def answer_panels(
     scale = 100.0 if ends.metric.is_share else 1.0
     left.axvline(scale * ends.baseline, color="0.4", linewidth=0.8, linestyle=":")
     for row, mark in enumerate(ends.marks):
-        colour = _colour(colours[mark.label])
+        colour = _colour(colours.get(mark.label, -1))  # references are not among the runs
         if mark.interval is not None:
             left.plot([scale * end for end in mark.interval], [-row] * 2, color=colour, linewidth=1.6)
         hollow = {"markerfacecolor": "white"} if mark.kind == "reference" else {}
