@@ -26,6 +26,15 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
+def make_directory(path: Path) -> Path:
+    """A directory, made with those above it where it is missing."""
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
+    return path
+
+
 def write_atomically(path: Path, content: bytes, *, durable: bool = True) -> None:
     """Write beside ``path``, whose folder is made, flush to the disk, rename over it, flush the directory."""
     with _said(path, len(content)):

@@ -82,8 +82,8 @@ class TestMethods:
             for algorithm in ("fedavg", "fedacg")
             for regulator in ("none", "ecgr")
         ]
-        (group,) = group_runs(read_runs(records), "fedacg")
-        assert [own.method for own in group.methods] == ["fedacg", "fedavg", "fedavg+ecgr", "fedacg+ecgr"]
+        (methods,) = group_runs(read_runs(records), "fedacg").values()
+        assert [own.method for own in methods] == ["fedacg", "fedavg", "fedavg+ecgr", "fedacg+ecgr"]
 
     def test_a_run_given_twice_is_read_once(self, tmp_path: Path) -> None:
         record = write_run(tmp_path / "a")

@@ -82,7 +82,7 @@ def test_sections_without_data_are_left_out(tmp_path: Path) -> None:
 def test_settings_can_be_pasted_back(tmp_path: Path) -> None:
     experiment = load("quickstart", {"regulator.name": "ecgr"})
     record = write_run(tmp_path / "a", config=experiment.to_dict())
-    (text,) = (entry["text"] for entry in config_texts(group_runs(read_runs([record]), "fedavg")))
+    (text,) = (entry["text"] for entry in config_texts(group_runs(read_runs([record]), "fedavg")[""]))
     assert tomllib.loads(text)["regulator"] == {k: v for k, v in record.config["regulator"].items() if v is not None}
     (tmp_path / "again.toml").write_text(text)
     assert load(tmp_path / "again.toml").key() == Experiment.from_dict(record.config).key()
@@ -107,7 +107,7 @@ def test_the_cost_of_regulation_is_its_share_of_the_clients_own_time(tmp_path: P
         for client in row["clients"]:
             client |= {"regulation_seconds": client["seconds"] / 8, "steps_memory": 1000.0 * client["steps"]}
     (record.directory / "rounds.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    cost = cost_table(group_runs(read_runs([record]), "fedavg"))
+    cost = cost_table(group_runs(read_runs([record]), "fedavg")[""])
     assert cost is not None
     cells = dict(zip([column.label for column in cost.columns], cost.rows[0], strict=True))
     assert cells["share of the clients' time"].text == "12.5 %"

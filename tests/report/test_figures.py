@@ -44,7 +44,7 @@ def test_the_answer_comes_first_and_the_rest_on_request(tmp_path: Path) -> None:
     assert few[0].name.startswith("answer-")
     assert len(few) == 2 * 4 + 2
     others = {path.name.partition("-one-")[0].partition("-two-")[0] for path in everything[len(few) - 2 : -2]}
-    assert others == {"kept-overview-fedavg-ecgr", "kept-client-fedavg-ecgr"}
+    assert others == {"kept-fedavg-ecgr"}
 
 
 def test_references_are_drawn_though_their_runs_are_not_among_the_compared(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_references_are_drawn_though_their_runs_are_not_among_the_compared(tmp_p
     (ends,) = ends_of(comparison)
     assert [mark.kind for mark in ends.marks][-1] == "reference"
     figure = Figure(figsize=(3, 3))
-    answer_panels(figure, ends, group_runs(comparison.runs, "fedavg")[0].methods, {})
+    answer_panels(figure, ends, group_runs(comparison.runs, "fedavg")[""], {})
     assert figure.axes[0].lines[-1].get_color() == GREY
 
 
@@ -98,7 +98,7 @@ def test_an_ablation_has_a_panel_for_each_value(tmp_path: Path) -> None:
             if beta:
                 write_run(place / "none", regulator="none", config={"optimizer": {"lr": rate}})
     groups = group_runs(read_runs(find_runs([tmp_path])), "fedavg")
-    panels = ablations([own for group in groups for own in group.methods])
+    panels = ablations([own for methods in groups.values() for own in methods])
     assert {key: [title for title, _ in each] for key, each in panels.items()} == {
         "optimizer.lr": ["optimizer.lr = 0.01", "optimizer.lr = 0.1"],
         "regulator.beta": ["regulator.beta = 0.0", "regulator.beta = 0.5"],

@@ -85,7 +85,7 @@ def test_one_seed_is_a_dot_without_an_interval() -> None:
 
 def test_nothing_to_draw() -> None:
     assert ends_of(comparison_of()) == []
-    assert ends_of(comparison_of(pair_of("diverged", difference=None))) == []
+    assert ends_of(comparison_of(pair_of("diverged", difference=None, score=None, baseline_score=None))) == []
 
 
 def test_settings_are_drawn_apart() -> None:

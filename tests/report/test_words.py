@@ -8,7 +8,7 @@ from ecgr.analysis.comparison import Reference
 from ecgr.analysis.curves import Estimate, Speed
 from ecgr.analysis.findings import Pair
 from ecgr.analysis.quantities import ACCURACY, Quantity
-from ecgr.report.words import advice, cautions, details, momentum_lines, reference_lines, sentence, winner
+from ecgr.report.words import advice, cautions, details, sentence, winner, worth
 from support.findings import comparison_of, pair_of
 
 BOTH = {"sooner": "sooner"}
@@ -125,7 +125,7 @@ def test_of_methods_that_end_alike_the_one_that_sends_least_is_advised() -> None
 
     dear, cheap = ending("dear", 0.012, 300.0), ending("cheap", 0.010, 200.0, -0.01)
     assert winner([dear, cheap]) == cheap
-    (told,) = momentum_lines(comparison_of(dear, cheap))
+    (told,) = worth(comparison_of(dear, cheap))
     assert told.startswith("Not shown to do more than cheap: dear is at +0.2 points (-1.3 to 1.7) against cheap")
     assert told.endswith("and sends 1.5 times as much.")
     better = ending("dear", 0.012, 300.0, -0.01)  # by as much in every seed
@@ -171,10 +171,10 @@ def test_the_references_say_what_federating_is_worth(above: float, told: str) ->
 
     both = (reference("alone", above), reference("pooled", 0.17))
     pair = pair_of("ahead", gap_closed=0.45)
-    assert reference_lines(comparison_of(pair, references=both)) == [f"{told} fedavgm closes 45 % of what is left."]
+    assert worth(comparison_of(pair, references=both)) == [f"{told} fedavgm closes 45 % of what is left."]
     equal = comparison_of(pair_of("equal", gap_closed=0.02), references=both)
-    assert reference_lines(equal) == [told]
-    assert reference_lines(comparison_of(pair)) == []
+    assert worth(equal) == [told]
+    assert worth(comparison_of(pair)) == []
 
 
 @pytest.mark.parametrize(
@@ -191,9 +191,9 @@ def test_a_winner_is_held_against_server_momentum(above: float, told: str) -> No
     momentum = pair_of("ahead", 0.01)
     wobble = [0.01 + above + (seed - 4.5) / 1000 for seed in range(10)]
     best = pair_of("ahead", method="a", difference=Estimate.of(wobble))
-    assert momentum_lines(comparison_of(momentum, best)) == [told]
-    assert momentum_lines(comparison_of(momentum)) == []
-    assert momentum_lines(comparison_of(best)) == []
+    assert worth(comparison_of(momentum, best)) == [told]
+    assert worth(comparison_of(momentum)) == []
+    assert worth(comparison_of(best)) == []
 
 
 COMMAND = ["compare", "quickstart", "--seeds", "10"]

@@ -56,6 +56,11 @@ class Pair:
     left_out: Mapping[int, str] = field(default_factory=dict)
 
     @property
+    def by_seed(self) -> dict[int, float]:
+        """The difference of each seed; empty where there is none."""
+        return {} if self.difference is None else dict(zip(self.seeds, self.difference.differences, strict=True))
+
+    @property
     def small(self) -> bool:
         """Whether the whole interval of the difference lies within the margin."""
         interval = None if self.difference is None else self.difference.interval

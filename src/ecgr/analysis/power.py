@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import NormalDist
 
+from ecgr.analysis.quantities import count
 from ecgr.analysis.statistics import pairs_needed, sign_flip_floor, t_test_power
 
 ALPHA = 0.05
@@ -38,7 +39,7 @@ class Power:
     @property
     def sentence(self) -> str:
         """For a person, before anything is run."""
-        given = f"{_count(self.seeds, 'seed')} and {_count(self.rows, 'test')}"
+        given = f"{count(self.seeds, 'seed')} and {count(self.rows, 'test')}"
         if not self.decides:
             return (
                 f"{given} cannot decide: p after Holm cannot fall below {min(1.0, self.smallest_p):.2g};"
@@ -120,7 +121,3 @@ def _detectable(seeds: int, alpha: float, power: float) -> float | None:
         middle = (low + high) / 2
         low, high = (low, middle) if chance(middle) >= power else (middle, high)
     return high
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number} {what}{'' if number == 1 else 's'}"

@@ -36,6 +36,16 @@ class Quantity:
         return self.unit == "share"
 
     @property
+    def scale(self) -> float:
+        """By what numbers are multiplied to be shown."""
+        return 100.0 if self.is_share else 1.0
+
+    @property
+    def words(self) -> str:
+        """Its name as people write it."""
+        return self.name.replace("_", " ")
+
+    @property
     def difference_unit(self) -> str:
         """The unit of a difference, for headings; empty for pure numbers."""
         return "points" if self.is_share else self.unit
@@ -52,7 +62,7 @@ class Quantity:
         """A level without its unit, for columns."""
         if value is None:
             return "-"
-        return f"{100 * value:.1f}" if self.is_share else f"{value:.4g}"
+        return f"{self.scale * value:{'.1f' if self.is_share else '.4g'}}"
 
     def level(self, value: float | None) -> str:
         return f"{self.number(value)}{' %' if self.is_share else f' {self.unit}' if self.unit else ''}"
@@ -78,12 +88,20 @@ class Quantity:
 
     def _written(self, value: float, scale: Sequence[float], sign: str = "") -> str:
         """To two digits of the largest in ``scale``; in points to a tenth, below that to one digit."""
-        factor, digits = (100, 1) if self.is_share else (1, 2)
-        size = factor * max(map(abs, scale))
+        size, digits = self.scale * max(map(abs, scale)), 1 if self.is_share else 2
         decimals = max(0, digits - 1 - floor(log10(size))) if size >= 1e-9 else 1
         if self.is_share:
             decimals = 1 if size >= 0.05 or size < 0.001 else decimals
-        return f"{factor * value:{sign}z.{decimals}f}"
+        return f"{self.scale * value:{sign}z.{decimals}f}"
+
+    def signed(self, difference: float | None, interval: tuple[float, float] | None = None) -> str:
+        """A signed difference with its unit, and with its interval where it is given.
+
+        >>> ACCURACY.signed(0.007), ACCURACY.signed(0.007, (0.001, 0.013))
+        ('+0.7 points', '+0.7 points (0.1 to 1.3)')
+        """
+        spread = "" if interval is None else f" ({self.range(interval)})"
+        return f"{self.change(difference, interval)} {self.difference_unit}".rstrip() + spread
 
     def amount(self, difference: float, interval: tuple[float, float] | None = None) -> str:
         """The size of a difference, with its unit."""
@@ -98,6 +116,16 @@ class Quantity:
 
 
 ACCURACY = Quantity()
+
+
+def count(number: int, what: str) -> str:
+    """A number of things.
+
+    >>> count(1, "seed"), count(2, "seed")
+    ('1 seed', '2 seeds')
+    """
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
 
 Shares = Sequence[float]
 

@@ -65,14 +65,6 @@ class MethodRuns:
         return tuple(run for run in self.runs if run.state == "finished") or self.runs
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Group:
-    """The methods of one setting, the baseline first: what may be compared."""
-
-    setting: str
-    methods: tuple[MethodRuns, ...]
-
-
 def find_runs(directories: Iterable[str | Path]) -> list[RunRecord]:
     """The runs in or below ``directories``, in order of path; raises `DataError` where there is none."""
     records = []
@@ -131,21 +123,18 @@ def flat(config: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     return {f"{section}.{key}": value for section, values in config.items() for key, value in values.items()}
 
 
-def group_runs(runs: Sequence[Run], baseline: str) -> list[Group]:
-    """Methods within settings, in the order in which their runs come, the baseline first; their runs by seed."""
-    settings: dict[str, dict[str, list[Run]]] = {}
+def group_runs(runs: Sequence[Run], baseline: str) -> dict[str, list[MethodRuns]]:
+    """Methods by setting, in the order in which their runs come, the baseline first; their runs by seed."""
+    found: dict[str, dict[str, list[Run]]] = {}
     for run in runs:
-        settings.setdefault(run.summary.setting, {}).setdefault(run.summary.method, []).append(run)
-    return [
-        Group(
-            setting,
-            tuple(
-                MethodRuns(setting, method, tuple(sorted(own[method], key=lambda run: run.summary.seed)))
-                for method in sorted(own, key=lambda method: method != baseline)
-            ),
-        )
-        for setting, own in settings.items()
-    ]
+        found.setdefault(run.summary.setting, {}).setdefault(run.summary.method, []).append(run)
+    return {
+        setting: [
+            MethodRuns(setting, method, tuple(sorted(own[method], key=lambda run: run.summary.seed)))
+            for method in sorted(own, key=lambda method: method != baseline)
+        ]
+        for setting, own in found.items()
+    }
 
 
 def _run(record: RunRecord, method: str, setting: str, tuned: bool) -> Run:

@@ -10,7 +10,7 @@ from rich.console import Console, Group
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.summaries import summaries_json
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.files import write_atomically
+from ecgr.files import make_directory, write_atomically
 from ecgr.report.notebook import to_html
 from ecgr.report.page import write_report
 from ecgr.report.table import to_csv
@@ -37,10 +37,7 @@ class Answer(Comparison):
 
     def write(self, directory: Path, warn: Callable[[str], None]) -> "Answer":
         """Write all files of the comparison into ``directory``; the same answer, which knows where they are."""
-        try:
-            directory.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise EnvironmentFault(f"cannot write {directory}: {error.strerror or error}") from None
+        make_directory(directory)
         write_atomically(directory / "comparison.json", self.to_json().encode())
         write_atomically(directory / "comparison.csv", to_csv(self).encode())
         write_atomically(directory / "summaries.json", summaries_json(self.summaries).encode())

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import MethodRuns, flat, group_runs, varying_keys
 from ecgr.errors import DataError, EnvironmentFault, missing_extra
-from ecgr.files import write_atomically
-from ecgr.report.page_data import arrivals, axis_title, binned_array, by_client, colour_numbers, kept_array
+from ecgr.files import make_directory, write_atomically
+from ecgr.report.page_data import arrivals, axis_title, by_client, colour_numbers
 from ecgr.report.picture import Ends, ends_of
 from ecgr.report.table import to_csv, to_latex
 from ecgr.report.words import visible
@@ -63,8 +63,8 @@ KEPT, DAMPED = "#0072b2", "#e7ebee"
 COMPONENTS = ("data.name", "model.name", "algorithm.name", "regulator.name", "partition.name", "federation.rounds")
 """Keys that make another experiment rather than an ablation of one."""
 LONGEST_NAME, LONGEST_TITLE = 80, 44
-MOST_POINTS = 5_000
-"""More kept steps than this are drawn as cells of which more was kept than on average."""
+MOST_MAPS = 12
+"""Clients whose kept steps are drawn."""
 
 Drawing = tuple[str, Callable[[float], float], Callable[["Figure"], None]]
 """A figure's name, its height for a width in inches, and how to draw it."""
@@ -76,9 +76,9 @@ def write_figures(comparison: Comparison, directory: Path, *, everything: bool =
     """Write the figures and the table of a comparison into ``directory``; the paths written."""
     if not any(run.rounds for run in comparison.runs):
         raise DataError("nothing to draw: no run has finished a round")
-    panels = [(group.setting, group.methods) for group in group_runs(comparison.runs, comparison.baseline)]
-    more = _details(panels, comparison.baseline) if everything else ()
-    written = write_drawings(directory, [*_answers(panels, comparison), *more])
+    groups = group_runs(comparison.runs, comparison.baseline)
+    more = _details(groups, comparison.baseline) if everything else ()
+    written = write_drawings(directory, [*_answers(groups, comparison), *more])
     for name, text in (("table.csv", to_csv(comparison)), ("table.tex", to_latex(comparison))):
         written.append(directory / name)
         write_atomically(written[-1], text.encode())
@@ -92,10 +92,7 @@ def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
         from matplotlib.figure import Figure
     except ImportError:
         raise missing_extra("drawing figures", "report") from None
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(f"cannot write {directory}: {error.strerror or error}") from None
+    make_directory(directory)
     written = []
     with mpl.rc_context(STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
@@ -119,7 +116,7 @@ def answer_panels(
     wide = figure.get_figwidth() > 5
     left, right = figure.subplots(1, 2) if wide else figure.subplots(2, 1, height_ratios=(2, 3))
     colours = colour_numbers((own.method for own in methods), ends.marks[0].label)
-    scale = 100.0 if ends.metric.is_share else 1.0
+    scale = ends.metric.scale
     left.axvline(scale * ends.baseline, color="0.4", linewidth=0.8, linestyle=":")
     for row, mark in enumerate(ends.marks):
         colour = _colour(colours.get(mark.label, -1))  # references are not among the runs
@@ -140,8 +137,6 @@ def answer_panels(
     left.grid(axis="x")
     left.set_axisbelow(True)
     for own in methods:
-        if colours[own.method] < 0:
-            continue  # a reference would stretch the axis
         line = _curve(right, own, colours[own.method])
         if line is not None and own.method in arrived:
             number, target = arrived[own.method]
@@ -170,27 +165,34 @@ def whole_rounds(ax: "Axes") -> None:
 
 def curve_panels(figure: "Figure", panels: Sequence[Panel], baseline: str) -> None:
     """One panel for each group of methods, with one legend."""
-    rows, columns = panel_grid(len(panels), figure.get_figwidth())
-    axes = figure.subplots(rows, columns, squeeze=False, sharex=True)
     colours = colour_numbers((own.method for _, methods in panels for own in methods), baseline)
     lines: dict[str, Any] = {}
-    for place, (ax, (title, methods)) in enumerate(zip(axes.flat, panels, strict=False)):
+    axes = _panels(figure, "round", [axis_title(methods[0].runs[0].summary.metric) for _, methods in panels])
+    for ax, (title, methods) in zip(axes, panels, strict=True):
         for own in methods:
             line = _curve(ax, own, colours[own.method])
             if line is not None:
                 lines.setdefault(short_title(own.method), line)
-        whole_rounds(ax)
         ax.set_title(short_title(title))
         ax.grid(axis="y", linewidth=0.4, color="0.88")
         ax.set_axisbelow(True)
-        if place % columns == 0:
-            ax.set_ylabel(axis_title(methods[0].runs[0].summary.metric))
-        if place >= len(panels) - columns:
-            ax.set_xlabel("round")
-            ax.tick_params(labelbottom=True)
-    for ax in axes.flat[len(panels) :]:
-        ax.set_visible(False)
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
+
+
+def _panels(figure: "Figure", below: str, beside: Sequence[str]) -> list["Axes"]:
+    """Axes in rows, named at the edges."""
+    rows, columns = panel_grid(len(beside), figure.get_figwidth())
+    axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
+    for place, (ax, name) in enumerate(zip(axes, beside, strict=False)):
+        whole_rounds(ax)
+        if place % columns == 0:
+            ax.set_ylabel(name)
+        if place >= len(beside) - columns:
+            ax.set_xlabel(below)
+            ax.tick_params(labelbottom=True)
+    for ax in axes[len(beside) :]:
+        ax.set_visible(False)
+    return axes[: len(beside)]
 
 
 def short_title(text: str, longest: int = LONGEST_TITLE) -> str:
@@ -207,109 +209,52 @@ def ablations(methods: Sequence[MethodRuns]) -> dict[str, list[Panel]]:
     usual = {key: Counter(repr(c[key]) for c in configs if key in c).most_common(1)[0][0] for key in keys}
     found: dict[str, list[Panel]] = {}
     for key in keys:
-        fixed = [other for other in keys if other != key]
-        near = [(own, c) for own, c in drawn if all(repr(c[other]) == usual[other] for other in fixed if other in c)]
-        values = dict.fromkeys(config[key] for _, config in near if key in config)
-        panels: list[Panel] = [
-            (f"{key} = {value}", [own for own, config in near if config.get(key, value) == value])
-            for value in sorted(values, key=lambda value: (str(type(value)), value))
-        ]
-        if len(panels) > 1:
-            found[key] = panels
+        fixed = {other: value for other, value in usual.items() if other != key}
+        near = [(own, c) for own, c in drawn if all(repr(c[o]) == value for o, value in fixed.items() if o in c)]
+        values = {config[key] for _, config in near if key in config}
+        if len(values) > 1:
+            found[key] = [
+                (f"{key} = {value}", [own for own, config in near if config.get(key, value) == value])
+                for value in sorted(values, key=lambda value: (str(type(value)), value))
+            ]
     return found
 
 
-def overview(figure: "Figure", entries: Sequence[Kept]) -> None:
-    """Each kept step as a square at its step, round and client; the colour is its place in the local training."""
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.ticker import MaxNLocator
-
-    points = overview_points(entries)
-    ax = figure.add_subplot(projection="3d")
-    shades = LinearSegmentedColormap.from_list("kept", ["#bcd5e1", "#3f8fbf", "#08305c"])
-    size = max(4.0, min(30.0, 20_000 / max(1, len(points)))) * (figure.get_figwidth() / 6.9) ** 2
-    ax.scatter(
-        *points[:, :3].T,
-        c=points[:, 3],
-        cmap=shades,
-        marker="s",
-        s=size,
-        linewidths=0,
-        depthshade=False,
-        rasterized=True,
-    )
-    ax.set(xlabel="step", ylabel="round", zlabel="client")
-    ax.view_init(elev=24, azim=-55)
-    ax.set_box_aspect((1.15, 1.15, 0.8), zoom=0.86)
-    ax.tick_params(pad=-2)
-    for axis in (ax.xaxis, ax.yaxis, ax.zaxis):
-        axis.set_pane_color((1, 1, 1, 0))
-        axis.set_major_locator(MaxNLocator(6, integer=True))
-
-
-def client_map(figure: "Figure", entries: Sequence[Kept]) -> None:
-    """The map of the client with the most steps: columns are steps, rows are rounds, filled cells were kept."""
-    from matplotlib.colors import LinearSegmentedColormap
-    from matplotlib.ticker import MaxNLocator
+def kept_maps(figure: "Figure", entries: Sequence[Kept]) -> None:
+    """A map for each client, of many for those with the most steps: columns are steps, rows rounds, filled was kept."""
+    from matplotlib.colors import ListedColormap
 
     clients = by_client(entries)
-    client = max(clients, key=lambda number: max(entry.steps for entry in clients[number]))
-    own = clients[client]
-    kept = kept_array(own)
-    first, last = own[0].round, own[-1].round
-    rows = np.full((last - first + 1, kept.shape[1]), np.nan)  # white where the client did not take part
-    rows[[entry.round - first for entry in own]] = kept
-    ax = figure.subplots()
-    ax.imshow(
-        rows,
-        aspect="auto",
-        origin="lower",
-        interpolation="nearest",
-        cmap=LinearSegmentedColormap.from_list("kept", [DAMPED, KEPT]),
-        vmin=0,
-        vmax=1,
-        extent=(0.5, rows.shape[1] + 0.5, first - 0.5, last + 0.5),
-    )
-    ax.set(xlabel="step", ylabel="round", title=f"client {client}")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.set_major_locator(MaxNLocator(8, integer=True))
-
-
-def overview_points(entries: Sequence[Kept]) -> NDArray[np.float64]:
-    """Rows of step (from 1), round, client and colour: the position of the step, or the share kept of a cell."""
-    clients = by_client(entries)
-    if sum(len(entry.kept) for entry in entries) <= MOST_POINTS:
-        return np.array(
-            [
-                (step + 1, entry.round, client, (step + 0.5) / entry.steps)
-                for client, own in clients.items()
-                for entry in own
-                for step in entry.kept
-            ],
-            dtype=np.float64,
-        ).reshape(-1, 4)
-    side = max(4, int((2 * MOST_POINTS / len(clients)) ** 0.5))
-    cells = []
-    for client, own in clients.items():
-        array = kept_array(own)
-        shares = binned_array(array, side)
-        for row, column in zip(*np.nonzero(shares > np.nanmean(array)), strict=True):
-            step = 1 + (column + 0.5) * array.shape[1] / shares.shape[1] - 0.5
-            cells.append((step, own[row * len(own) // len(shares)].round, client, shares[row, column]))
-    return np.array(cells, dtype=np.float64).reshape(-1, 4)
+    shown = sorted(sorted(clients, key=lambda client: -max(entry.steps for entry in clients[client]))[:MOST_MAPS])
+    first, last = min(entry.round for entry in entries), max(entry.round for entry in entries)
+    width = max(entry.steps for client in shown for entry in clients[client])
+    for ax, client in zip(_panels(figure, "step", ["round"] * len(shown)), shown, strict=True):
+        rows = np.full((last - first + 1, width), np.nan)  # white where there was no step
+        for entry in clients[client]:
+            rows[entry.round - first, : entry.steps] = 0
+            rows[entry.round - first, list(entry.kept)] = 1
+        ax.imshow(
+            rows,
+            aspect="auto",
+            origin="lower",
+            interpolation="nearest",
+            cmap=ListedColormap([DAMPED, KEPT]),
+            vmin=0,
+            vmax=1,
+            extent=(0.5, width + 0.5, first - 0.5, last + 0.5),
+        )
+        ax.set_title(f"client {client}")
 
 
 def draw_partition(counts: NDArray[np.int64], classes: Sequence[str], path: Path, title: str) -> None:
     """Write a heat map of samples by client and class, with each client's total beside it."""
     try:
-        from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
     except ImportError:
         raise missing_extra("a picture of a partition", "report") from None
     clients, width = counts.shape
     size = max(6, 3.5 + 0.45 * min(width, 30)), max(2.8, 1.2 + 0.3 * min(clients, 60))
     figure = Figure(figsize=size, dpi=150, layout="constrained")
-    FigureCanvasAgg(figure)
     grid, bars = figure.subplots(1, 2, width_ratios=(4, 1), sharey=True)
     drawn = np.ma.masked_equal(counts, 0)
     image = grid.imshow(drawn, aspect="auto", cmap="viridis_r", interpolation="nearest")
@@ -322,22 +267,22 @@ def draw_partition(counts: NDArray[np.int64], classes: Sequence[str], path: Path
     bars.barh(range(clients), counts.sum(axis=1), color="#4477aa")
     bars.set(xlabel="samples a client")
     bars.tick_params(labelleft=False)
+    make_directory(path.parent)
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
         figure.savefig(path)
     except (OSError, ValueError) as error:
         raise EnvironmentFault(f"cannot write {path}: {error}") from None
 
 
-def _answers(panels: Sequence[Panel], comparison: Comparison) -> Iterator[Drawing]:
+def _answers(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison) -> Iterator[Drawing]:
     found = ends_of(comparison)
     for ends in found:
-        methods = next(own for title, own in panels if title == ends.setting)
         name = "answer" if len(found) == 1 else f"answer-{_slug(ends.setting)}"
-        draw = partial(answer_panels, ends=ends, methods=methods, arrived=arrivals(comparison, ends.setting))
+        arrived = arrivals(comparison, ends.setting)
+        draw = partial(answer_panels, ends=ends, methods=groups[ends.setting], arrived=arrived)
         yield name, partial(_answer_height, rows=len(ends.marks)), draw
-    shown = [panel for panel in panels if any(run.rounds for own in panel[1] for run in own.runs)]
-    yield "curves", _height(shown), partial(curve_panels, panels=shown, baseline=comparison.baseline)
+    shown = [panel for panel in groups.items() if any(run.rounds for own in panel[1] for run in own.runs)]
+    yield "curves", partial(_height, len(shown)), partial(curve_panels, panels=shown, baseline=comparison.baseline)
 
 
 def _answer_height(width: float, rows: int) -> float:
@@ -345,21 +290,21 @@ def _answer_height(width: float, rows: int) -> float:
     return max(2.2, ends) if width > 5 else 2.2 + ends
 
 
-def _height(panels: Sequence[Any]) -> Callable[[float], float]:
-    return lambda width: 0.35 + 1.55 * panel_grid(len(panels), width)[0]
+def _height(panels: int, width: float) -> float:
+    return 0.35 + 1.55 * panel_grid(panels, width)[0]
 
 
-def _details(panels: Sequence[Panel], baseline: str) -> Iterator[Drawing]:
+def _details(groups: Mapping[str, Sequence[MethodRuns]], baseline: str) -> Iterator[Drawing]:
     """A panel for each value of what varies, and which steps were kept."""
-    methods = [own for _, methods in panels for own in methods]
+    methods = [own for each in groups.values() for own in each]
     for key, values in ablations(methods).items():
-        yield f"ablation-{_slug(key)}", _height(values), partial(curve_panels, panels=values, baseline=baseline)
+        draw = partial(curve_panels, panels=values, baseline=baseline)
+        yield f"ablation-{_slug(key)}", partial(_height, len(values)), draw
     for own in methods:
         entries = next((found for run in own.counted if (found := run.record.kept())), None)
         if entries:
-            name = _slug(own.label)
-            yield f"kept-overview-{name}", lambda width: 0.8 * width, partial(overview, entries=entries)
-            yield f"kept-client-{name}", lambda width: 0.62 * width, partial(client_map, entries=entries)
+            maps = min(MOST_MAPS, len({entry.client for entry in entries}))
+            yield f"kept-{_slug(own.label)}", partial(_height, maps), partial(kept_maps, entries=entries)
 
 
 def _slug(text: str) -> str:
@@ -385,11 +330,10 @@ def _curve(ax: "Axes", own: MethodRuns, number: int) -> Any:
         return None
     length = min(len(run.rounds) for run in runs)
     rounds = [row["round"] for row in runs[0].rounds[:length]]
-    scale = 100.0 if runs[0].summary.metric.is_share else 1.0
-    values = scale * np.array([run.summary.values[:length] for run in runs], dtype=np.float64)
+    values = runs[0].summary.metric.scale * np.array([run.summary.values[:length] for run in runs], dtype=np.float64)
     colour = _colour(number)
     marker = "o" if length == 1 else None
     if len(runs) > 1:
         ax.fill_between(rounds, *np.nanquantile(values, (0.25, 0.75), axis=0), color=colour, alpha=0.13, linewidth=0)
-    dash = DASHES[number % len(DASHES)] if number >= 0 else ":"
+    dash = DASHES[number % len(DASHES)]
     return ax.plot(rounds, values.mean(axis=0), color=colour, linestyle=dash, marker=marker)[0]

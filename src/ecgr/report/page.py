@@ -15,8 +15,8 @@ from typing import Any
 
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import group_runs
-from ecgr.errors import EnvironmentFault, missing_extra
-from ecgr.files import write_atomically
+from ecgr.errors import missing_extra
+from ecgr.files import make_directory, write_atomically
 from ecgr.report.page_data import colour_numbers, page_data
 from ecgr.report.page_text import page_text
 from ecgr.report.picture import ends_of, to_svg, trials_svg
@@ -28,10 +28,7 @@ SCRIPTS = ("base.js", "tables.js", "curves.js", "steps.js", "federation.js", "st
 def write_report(comparison: Comparison, path: Path) -> Path:
     """Write the page about a comparison and its runs to ``path``, which it returns."""
     page = render(comparison)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
+    make_directory(path.parent)
     write_atomically(path, page.encode())
     return path
 

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ecgr.analysis.comparison import REFERENCES, Comparison
+from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.quantities import Quantity
-from ecgr.analysis.records import Group, Run
+from ecgr.analysis.records import MethodRuns, Run
 from ecgr.simulation.kept import Kept
 
 MOST_FEDERATIONS = 20
@@ -30,24 +30,20 @@ LEVELS, ABSENT = 250, 255
 Entries = Sequence[Kept]
 
 
-def page_data(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
+def page_data(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison) -> dict[str, Any]:
     """What the page's scripts read."""
-    baseline = comparison.baseline
-    colours = colour_numbers((own.method for group in groups for own in group.methods), baseline)
-    kept = {id(run): run.record.kept() for group in groups for own in group.methods for run in own.runs}
+    methods = [own for each in groups.values() for own in each]
+    colours = colour_numbers((own.method for own in methods), comparison.baseline)
     return {
-        "groups": [_group(group, colours, arrivals(comparison, group.setting)) for group in groups],
-        "steps": _steps(groups, kept),
-        "federations": _federations(groups),
+        "groups": [_group(own, colours, arrivals(comparison, setting)) for setting, own in groups.items()],
+        "steps": _steps(groups),
+        "federations": _federations(run for own in methods for run in own.runs),
     }
 
 
 def colour_numbers(methods: Iterable[str], baseline: str) -> dict[str, int]:
-    """Zero for the baseline, one and up for the others in the order in which they come, less for references."""
-    known = list(dict.fromkeys(method for method in methods if method != baseline))
-    others = [method for method in known if method not in REFERENCES]
-    references = {method: -1 for method in known if method in REFERENCES}
-    return {baseline: 0, **{method: number for number, method in enumerate(others, start=1)}, **references}
+    """Zero for the baseline, one and up for the others in the order in which they come."""
+    return {method: number for number, method in enumerate(dict.fromkeys([baseline, *methods]))}
 
 
 def arrivals(comparison: Comparison, setting: str) -> dict[str, tuple[float, float]]:
@@ -70,99 +66,94 @@ def axis_title(quantity: Quantity) -> str:
     ('test balanced accuracy, %', 'test mae, years')
     """
     unit = "%" if quantity.is_share else quantity.unit
-    return ", ".join(part for part in (f"test {quantity.name.replace('_', ' ')}", unit) if part)
+    return ", ".join(filter(None, (f"test {quantity.words}", unit)))
 
 
-def _group(group: Group, colours: Mapping[str, int], arrived: Mapping[str, tuple[float, float]]) -> dict[str, Any]:
-    quantity = group.methods[0].runs[0].summary.metric
-    scale = 100.0 if quantity.is_share else 1.0
+def _group(
+    methods: Sequence[MethodRuns], colours: Mapping[str, int], arrived: Mapping[str, tuple[float, float]]
+) -> dict[str, Any]:
+    metric = methods[0].runs[0].summary.metric
     return {
-        "label": group.setting,
-        "metric": axis_title(quantity),
-        "digits": ".1f" if quantity.is_share else ".4~g",
+        "label": methods[0].setting,
+        "metric": axis_title(metric),
+        "digits": ".1f" if metric.is_share else ".4~g",
         "methods": [
             {
                 "label": own.method,
                 "colour": colours[own.method],
-                "arrives": [_short(arrived[own.method][0]), _short(scale * arrived[own.method][1])]
+                "arrives": [_short(arrived[own.method][0]), _short(metric.scale * arrived[own.method][1])]
                 if own.method in arrived
                 else None,
-                "runs": [_curves(run, quantity) for run in own.runs],
+                "runs": [
+                    {
+                        "name": run.name,
+                        "seed": run.summary.seed,
+                        "state": run.state,
+                        "rounds": [row["round"] for row in run.rounds],
+                        "metric": [_short(value, metric.scale) for value in run.summary.values],
+                        "loss": [_short(row.get("loss")) for row in run.rounds],
+                    }
+                    for run in own.runs
+                ],
             }
-            for own in group.methods
+            for own in methods
         ],
     }
 
 
-def _curves(run: Run, quantity: Quantity) -> dict[str, Any]:
-    return {
-        "name": run.name,
-        "seed": run.summary.seed,
-        "state": run.state,
-        "rounds": [row["round"] for row in run.rounds],
-        "metric": [
-            _short(100 * value if quantity.is_share and value is not None else value) for value in run.summary.values
-        ],
-        "loss": [_short(row.get("loss")) for row in run.rounds],
-    }
-
-
-def _steps(groups: Sequence[Group], kept: Mapping[int, list[Kept]]) -> list[dict[str, Any]]:
+def _steps(groups: Mapping[str, Sequence[MethodRuns]]) -> list[dict[str, Any]]:
     """The maps of every run that kept steps: first one run of every method, then the others."""
-    found = [
-        (place, number, run)
-        for number, group in enumerate(groups)
-        for own in group.methods
-        for place, run in enumerate(run for run in own.runs if kept[id(run)])
-    ]
-    runs = [(number, run) for _, number, run in sorted(found, key=lambda entry: entry[:2])]
-    maps = step_maps({str(index): kept[id(run)] for index, (_, run) in enumerate(runs)})
+    found: list[tuple[int, int, Run, Entries]] = []
+    for number, methods in enumerate(groups.values()):
+        for own in methods:
+            kept = [(run, entries) for run in own.runs if (entries := run.record.kept())]
+            found += [(place, number, *each) for place, each in enumerate(kept)]
+    found.sort(key=lambda each: each[:2])
+    maps = step_maps([entries for *_, entries in found])
     return [
-        {"name": run.name, "group": number, "label": _choice(groups[number], run), "clients": maps[str(index)]}
-        for index, (number, run) in enumerate(runs)
-        if str(index) in maps
+        {
+            "name": run.name,
+            "group": number,
+            "label": ", ".join(filter(None, (run.summary.setting, run.summary.method, f"seed {run.summary.seed}"))),
+            "clients": own,
+        }
+        for (_, number, run, _), own in zip(found, maps, strict=False)
     ]
 
 
-def _choice(group: Group, run: Run) -> str:
-    return ", ".join(part for part in (group.setting, run.summary.method, f"seed {run.summary.seed}") if part)
-
-
-def _federations(groups: Sequence[Group]) -> list[dict[str, Any]]:
+def _federations(runs: Iterable[Run]) -> list[dict[str, Any]]:
     """Each partition of the data, once, named by the seeds and settings that share it."""
     found: dict[str, tuple[dict[str, Any], dict[str, None]]] = {}
-    for group in groups:
-        for own in group.methods:
-            for run in own.runs:
-                counts, classes = run.record.manifest.get("partition"), run.record.manifest.get("classes", [])
-                if counts and any(map(sum, counts)):
-                    federation = {"classes": [str(name) for name in classes], "counts": counts}
-                    label = ", ".join(part for part in (f"seed {run.summary.seed}", run.summary.setting) if part)
-                    found.setdefault(repr(federation), (federation, {}))[1][label] = None
+    for run in runs:
+        counts, classes = run.record.manifest.get("partition"), run.record.manifest.get("classes", [])
+        if counts and any(map(sum, counts)):
+            federation = {"classes": [str(name) for name in classes], "counts": counts}
+            label = ", ".join(filter(None, (f"seed {run.summary.seed}", run.summary.setting)))
+            found.setdefault(repr(federation), (federation, {}))[1][label] = None
     return [
         {"label": "; ".join(labels), **federation} for federation, labels in list(found.values())[:MOST_FEDERATIONS]
     ]
 
 
-def _short(value: Any) -> float | None:
+def _short(value: Any, scale: float = 1.0) -> float | None:
     """Five digits, or None for what is not a finite number."""
-    return float(f"{value:.5g}") if isinstance(value, (int, float)) and math.isfinite(value) else None
+    return float(f"{scale * value:.5g}") if isinstance(value, (int, float)) and math.isfinite(value) else None
 
 
-def step_maps(runs: Mapping[str, Entries], budget: int = BUDGET) -> dict[str, list[dict[str, Any]]]:
-    """For each run the maps of its clients; exact if all of them fit the budget, else binned.
+def step_maps(runs: Sequence[Entries], budget: int = BUDGET) -> list[list[dict[str, Any]]]:
+    """For each run the maps of its clients; exact if all of them fit the budget, else binned, the last left out.
 
-    >>> maps = step_maps({"a": [Kept(round=1, client=0, steps=4, kept=(3, 2))]})
-    >>> maps["a"][0]["kind"], base64.b64decode(maps["a"][0]["data"])
+    >>> ((own,),) = step_maps([[Kept(round=1, client=0, steps=4, kept=(3, 2))]])
+    >>> own["kind"], base64.b64decode(own["data"])
     ('bits', b'0')
     """
-    clients = {name: by_client(entries) for name, entries in runs.items() if entries}
-    if sum(_exact_bytes(own) for each in clients.values() for own in each.values()) <= budget:
-        return {name: [_exact_map(client, own) for client, own in each.items()] for name, each in clients.items()}
+    clients = [by_client(entries) for entries in runs]
+    if sum(_exact_bytes(own) for each in clients for own in each.values()) <= budget:
+        return [[_exact_map(client, own) for client, own in each.items()] for each in clients]
     while len(clients) > 1 and _side(clients, budget) < LEAST_SIDE:
-        clients.popitem()
+        clients.pop()
     side = max(1, min(SIDE, _side(clients, budget)))
-    return {name: [_binned_map(client, own, side) for client, own in each.items()] for name, each in clients.items()}
+    return [[_binned_map(client, own, side) for client, own in each.items()] for each in clients]
 
 
 def kept_array(entries: Entries) -> NDArray[np.float64]:
@@ -230,5 +221,5 @@ def _exact_bytes(entries: Entries) -> int:
     return -(-len(entries) * max(entry.steps for entry in entries) // 8)
 
 
-def _side(clients: Mapping[str, Mapping[int, Entries]], budget: int) -> int:
-    return math.isqrt(budget // sum(map(len, clients.values())))
+def _side(clients: Sequence[Mapping[int, Entries]], budget: int) -> int:
+    return math.isqrt(budget // sum(map(len, clients)))

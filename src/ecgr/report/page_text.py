@@ -12,10 +12,11 @@ from typing import Any
 
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.heterogeneity import of_counts
-from ecgr.analysis.records import Group, MethodRuns, Run, flat, varying_keys
+from ecgr.analysis.quantities import count
+from ecgr.analysis.records import MethodRuns, Run, flat, varying_keys
 from ecgr.files import to_toml
 from ecgr.report.table import Cell, Table, results_table, statistics_table, table, tuning_table
-from ecgr.report.words import advice, best_first, cautions, count, details, promised, sentence, worth
+from ecgr.report.words import advice, best_first, cautions, details, listed, promised, sentence, worth
 
 NAMED = 6
 """Runs named in a warning before the rest are only counted."""
@@ -30,9 +31,10 @@ MOST_REJECTED = 200
 COST = ("method", "bytes up#", "bytes down#", "upload of a run#", "memory for steps#", "share of the clients' time#")
 
 
-def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]:
+def page_text(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison) -> dict[str, Any]:
     """What the template prints."""
     runs = comparison.runs
+    methods = [own for each in groups.values() for own in each]
     compared = any(pair.difference is not None or pair.verdict == "diverged" for pair in comparison.pairs)
     return {
         "heading": "Which method to use" if compared else "What was run",
@@ -43,7 +45,7 @@ def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
         "worth": [*worth(comparison), *heterogeneity_lines(runs)],
         "references": bool(comparison.references),
         "cautions": cautions(comparison) if compared else [],
-        "instead": [] if compared else _instead(groups, comparison.baseline),
+        "instead": [] if compared else _instead(methods, comparison.baseline),
         "warnings": warnings(runs),
         "statistics": statistics_table(comparison) if compared else None,
         "tuning": tuning_table(comparison),
@@ -52,22 +54,14 @@ def page_text(groups: Sequence[Group], comparison: Comparison) -> dict[str, Any]
             for pair in best_first(comparison.pairs)
         ],
         "curves": any(run.rounds for run in runs),
-        "groups": [
-            {
-                "setting": group.setting,
-                "metric": _plot_text(group, metric.name, lambda run: run.summary.values[-1], metric.level),
-                "loss": _plot_text(group, "loss", lambda run: run.rounds[-1].get("loss"), "{:.3f}".format),
-            }
-            for group in groups
-            for metric in [group.methods[0].runs[0].summary.metric]
-        ],
-        "cost": cost_table(groups),
+        "groups": [_plot_texts(setting, own) for setting, own in groups.items()],
+        "cost": cost_table(methods),
         "differing": varying_settings(runs),
-        "configs": config_texts(groups),
+        "configs": config_texts(methods),
         "runs": run_table(runs),
         "hashes": data_hashes(runs),
-        "made_with": made_with(runs),
-        "notes": data_notes(runs),
+        "made_with": _counted(_made_with(run.record.manifest) for run in runs),
+        "notes": _counted(str(note) for run in runs for note in run.record.manifest.get("notes", [])),
         "rejected": rejections(runs),
     }
 
@@ -100,10 +94,9 @@ def heterogeneity_lines(runs: Sequence[Run]) -> list[str]:
     return []
 
 
-def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
+def _instead(methods: Sequence[MethodRuns], baseline: str) -> list[str]:
     """What can be said without a pair: how each method ended, and what is missing for an answer."""
-    lines = [line for group in groups for own in group.methods for line in _endings(own)]
-    methods = [own for group in groups for own in group.methods]
+    lines = [_ending(own) for own in methods]
     if not any(run.state == "finished" for own in methods for run in own.runs):
         return [*lines, "No run is finished, so nothing is compared yet."]
     others = any(own.method != baseline for own in methods)
@@ -115,30 +108,36 @@ def _instead(groups: Sequence[Group], baseline: str) -> list[str]:
     ]
 
 
-def _endings(own: MethodRuns) -> Iterable[str]:
+def _ending(own: MethodRuns) -> str:
     runs = [run for run in own.counted if run.rounds]
     ends = [end for run in runs if (end := run.summary.end) is not None]
     if not ends:
-        yield f"{own.label}: no round yet." if not runs else f"{own.label}: no finite number at the end."
-        return
-    quantity, rounds = runs[0].summary.metric, max(len(run.rounds) for run in runs)
-    seeds = f"seed{'s' if len(runs) > 1 else ''} {', '.join(str(run.summary.seed) for run in runs)}"
-    spread = f" ({quantity.number(min(ends))} to {quantity.number(max(ends))})" if len(ends) > 1 else ""
+        return f"{own.label}: {'no finite number at the end' if runs else 'no round yet'}."
+    metric, rounds = runs[0].summary.metric, max(len(run.rounds) for run in runs)
+    spread = f" ({metric.number(min(ends))} to {metric.number(max(ends))})" if len(ends) > 1 else ""
     private = f", {promised(privacy)}" if (privacy := runs[0].summary.privacy) else ""
     verb = "ended" if runs[0].state == "finished" else "stands"
-    yield (
-        f"{own.label}: {verb} at {quantity.level(fmean(ends))}{spread}, {quantity.name.replace('_', ' ')}"
-        f" after {count(rounds, 'round')}, {seeds}{private}."
+    return (
+        f"{own.label}: {verb} at {metric.level(fmean(ends))}{spread}, {metric.words}"
+        f" after {count(rounds, 'round')}, {listed([run.summary.seed for run in runs])}{private}."
     )
 
 
-def _plot_text(group: Group, what: str, last: Callable[[Run], float | None], shown: Callable[[float], str]) -> str:
-    """An alternative text for a plot: where each method's curve ends."""
-    ended = []
-    for own in group.methods:
-        values = [value for run in own.counted if run.rounds and (value := last(run)) is not None]
-        ended += [f"{own.method} ends at {shown(fmean(values))}"] if values else []
-    return f"{what} over rounds, {group.setting}: {', '.join(ended) or 'no round yet'}"
+def _plot_texts(setting: str, methods: Sequence[MethodRuns]) -> dict[str, str]:
+    """Alternative texts for a setting's plots: where each method's curve ends."""
+    metric = methods[0].runs[0].summary.metric
+
+    def told(what: str, last: Callable[[Run], float | None], shown: Callable[[float], str]) -> str:
+        ends = {own.method: [last(run) for run in own.counted if run.rounds] for own in methods}
+        known = {method: [end for end in each if end is not None] for method, each in ends.items()}
+        ended = [f"{method} ends at {shown(fmean(each))}" for method, each in known.items() if each]
+        return f"{what} over rounds, {setting}: {', '.join(ended) or 'no round yet'}"
+
+    return {
+        "setting": setting,
+        "metric": told(metric.name, lambda run: run.summary.values[-1], metric.level),
+        "loss": told("loss", lambda run: run.rounds[-1].get("loss"), "{:.3f}".format),
+    }
 
 
 def _facts(runs: Sequence[Run], comparison: Comparison) -> list[str]:
@@ -168,17 +167,15 @@ def _rates(rates: Mapping[str, float]) -> str:
 def _seeds(seeds: set[int]) -> str:
     """Seeds in a row as their ends."""
     low, high = min(seeds), max(seeds)
-    if len(seeds) > 2 and high - low + 1 == len(seeds):
-        return f"seeds {low} to {high}"
-    return f"{'seeds' if len(seeds) > 1 else 'seed'} {join_values(seeds)}"
+    return f"seeds {low} to {high}" if len(seeds) > 2 and high - low + 1 == len(seeds) else listed(sorted(seeds))
 
 
 def varying_settings(runs: Sequence[Run]) -> Table | None:
     """The settings that are not the same in all runs, tuned ones too, and which methods have which value."""
     configs = [flat(run.record.config) for run in runs]
-    rows = [[Cell(key), Cell("; ".join(_holders(key, runs, configs)))] for key in varying_keys(configs)]
+    rows = [[key, "; ".join(_holders(key, runs, configs))] for key in varying_keys(configs)]
     if len(seeds := {run.summary.seed for run in runs}) > 1:
-        rows.append([Cell("run.seed"), Cell(join_values(seeds))])
+        rows.append(["run.seed", join_values(seeds)])
     return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
 
 
@@ -194,7 +191,7 @@ def _holders(key: str, runs: Sequence[Run], configs: Sequence[Mapping[str, Any]]
     return [f"{value} ({', '.join(own)})" for value, own in methods.items()]
 
 
-def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
+def config_texts(methods: Sequence[MethodRuns]) -> list[dict[str, str]]:
     """The whole config of every method, as TOML reads, with the seeds of its runs."""
     return [
         {
@@ -203,29 +200,26 @@ def config_texts(groups: Sequence[Group]) -> list[dict[str, str]]:
             f" key {join_values(run.record.key for run in own.runs)}",
             "text": _toml(own.runs[0].record.config, seeds=[run.summary.seed for run in own.runs]),
         }
-        for group in groups
-        for own in group.methods
+        for own in methods
     ]
 
 
 def run_table(runs: Sequence[Run]) -> Table:
     """One line a run: what it is and how far it got."""
-    several = any(run.summary.setting for run in runs)
-    names = join_values(run.summary.metric.name.replace("_", " ") for run in runs)
-    columns = ("method", "seed#", "state", "rounds#", f"last {names}#", "made, UTC")
+    names = join_values(run.summary.metric.words for run in runs)
     return table(
         "The runs",
-        ["run", *(["setting"] if several else []), *columns],
+        ["run", "setting?", "method", "seed#", "state", "rounds#", f"last {names}#", "made, UTC"],
         [
             [
-                Cell(run.name),
-                *([Cell(run.summary.setting)] if several else []),
-                Cell(run.summary.method),
-                Cell(str(run.summary.seed), run.summary.seed),
-                Cell(run.state),
+                run.name,
+                run.summary.setting,
+                run.summary.method,
+                run.summary.seed,
+                run.state,
                 Cell(f"{len(run.rounds)} of {run.planned}", len(run.rounds)),
-                Cell(run.summary.metric.level(last) if last is not None else "-", last),
-                Cell(str(run.record.manifest.get("created", "-")).replace("T", " ").removesuffix("+00:00")),
+                Cell("-" if last is None else run.summary.metric.level(last), last),
+                str(run.record.manifest.get("created", "-")).replace("T", " ").removesuffix("+00:00"),
             ]
             for run in runs
             for last in [run.summary.values[-1] if run.rounds else None]
@@ -236,29 +230,14 @@ def run_table(runs: Sequence[Run]) -> Table:
 def data_hashes(runs: Sequence[Run]) -> Table | None:
     """The SHA-256 of every data file that was read, each once."""
     files = ((str(name), str(digest)) for run in runs for name, digest in run.record.manifest.get("data", {}).items())
-    rows = [[Cell(name), Cell(digest), Cell(str(times), times)] for (name, digest), times in Counter(files).items()]
+    rows = [[name, digest, times] for (name, digest), times in Counter(files).items()]
     return table("Data files and their SHA-256", ["file", "sha256", "runs#"], rows) if rows else None
-
-
-def made_with(runs: Sequence[Run]) -> list[str]:
-    """Versions and machines, each combination once with the number of runs."""
-    return _counted(_made_with(run.record.manifest) for run in runs)
-
-
-def data_notes(runs: Sequence[Run]) -> list[str]:
-    """What the runs noted about their data, each once with the number of runs."""
-    return _counted(str(note) for run in runs for note in run.record.manifest.get("notes", []))
 
 
 def rejections(runs: Sequence[Run]) -> Table | None:
     """Updates that were not used, and why."""
     rows = [
-        [
-            Cell(run.name),
-            Cell(str(row["round"]), row["round"]),
-            Cell(str(entry.get("client"))),
-            Cell(str(entry.get("reason"))),
-        ]
+        [run.name, row["round"], str(entry.get("client")), str(entry.get("reason"))]
         for run in runs
         for row in run.rounds
         for entry in row.get("rejected", [])
@@ -290,9 +269,9 @@ def _toml(config: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> str:
     return others + to_toml(config).rstrip()
 
 
-def cost_table(groups: Sequence[Group]) -> Table | None:
+def cost_table(methods: Sequence[MethodRuns]) -> Table | None:
     """One row a method; columns of which nothing is known are left out, and the table if that leaves none."""
-    rows = [_cost_row(own) for group in groups for own in group.methods]
+    rows = [_cost_row(own) for own in methods]
     known = [place for place in range(len(COST)) if any(row[place].text != "-" for row in rows)]
     if len(known) < 2:
         return None
@@ -303,39 +282,29 @@ def cost_table(groups: Sequence[Group]) -> Table | None:
     )
 
 
-def _time_share(own: MethodRuns) -> float | None:
-    """Recording and regulating as a share of what clients took, over the rows that say both."""
-    rows = [
-        row for row in _client_rows(own) if _is_number(row.get("regulation_seconds")) and _is_number(row.get("seconds"))
-    ]
-    whole = sum(row["seconds"] for row in rows)
-    return sum(row["regulation_seconds"] for row in rows) / whole if whole else None
-
-
 def _cost_row(own: MethodRuns) -> list[Cell]:
     rounds = [row for run in own.counted for row in run.rounds]
-    up, down = (_numbers(rounds, key) for key in ("bytes_up", "bytes_down"))
-    memory = _numbers(_client_rows(own), "steps_memory")
-    share = _time_share(own)
-    values = (
+    clients = [client for row in rounds for client in row.get("clients", [])]
+    up, down, memory = _known(rounds, "bytes_up"), _known(rounds, "bytes_down"), _known(clients, "steps_memory")
+    numbers = (
         median(up) if up else None,
         median(down) if down else None,
         sum(up) / len(own.counted) if up else None,
-        max(memory) if memory else None,
+        max(memory, default=None),
     )
+    both = [row for row in clients if _known([row], "regulation_seconds") and _known([row], "seconds")]
+    whole = sum(row["seconds"] for row in both)  # recording and regulating as a share of what the same clients took
+    share = sum(row["regulation_seconds"] for row in both) / whole if whole else None
     return [
         Cell(own.label),
-        *(Cell(bytes_text(value), value) for value in values),
+        *(Cell(bytes_text(value), value) for value in numbers),
         Cell("-" if share is None else f"{100 * share:.1f} %", share),
     ]
 
 
-def _client_rows(own: MethodRuns) -> list[dict[str, Any]]:
-    return [client for run in own.counted for row in run.rounds for client in row.get("clients", [])]
-
-
-def _numbers(rows: Iterable[dict[str, Any]], key: str) -> list[float]:
-    return [float(row[key]) for row in rows if _is_number(row.get(key))]
+def _known(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:
+    values = (row.get(key) for row in rows)
+    return [float(value) for value in values if isinstance(value, (int, float)) and math.isfinite(value)]
 
 
 def join_values(values: Iterable[Any]) -> str:
@@ -362,7 +331,3 @@ def bytes_text(value: float | None) -> str:
         if value >= size:
             return f"{value / size:.3g} {unit}"
     return f"{value:.0f} B"
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float)) and math.isfinite(value)

@@ -10,11 +10,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
+from itertools import groupby
 from typing import Any
 
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.quantities import Quantity
-from ecgr.report.words import by_setting
+from ecgr.analysis.summaries import mean_or_none
+from ecgr.report.table import result_rows
 
 ROW, TOP, WIDTH, LEFT, RIGHT = 26, 8, 400, 128, 388
 """Of the SVG: heights of a row and of the room above, its width, and where the axis begins and ends."""
@@ -74,20 +76,12 @@ class Ends:
 def ends_of(comparison: Comparison) -> list[Ends]:
     """One for each setting in which something was compared."""
     found = []
-    for setting, pairs in by_setting(comparison).items():
-        known = [pair for pair in pairs if pair.difference is not None]
-        if not known:
-            continue
-        base = known[0].baseline_score or 0.0
-        marks = [Mark(comparison.baseline, base, None, "baseline")]
-        for pair in known:
-            if pair.difference is not None:
-                interval, own = pair.difference.interval, pair.baseline_score or 0.0
-                moved = None if interval is None else (own + interval[0], own + interval[1])
-                marks.append(Mark(pair.method, own + pair.difference.mean, moved, pair.verdict))
-        beside = [ref for ref in comparison.references if ref.setting == setting]
-        marks += [Mark(ref.name, ref.score, None, "reference") for ref in beside]
-        found.append(Ends(setting, known[0].metric, base, tuple(marks)))
+    for setting, own in groupby(result_rows(comparison), key=lambda row: row.setting):
+        base, *rows = own
+        known = [row.pair.baseline_score for row in rows if row.pair and row.pair.baseline_score is not None]
+        if known:
+            marks = [Mark(row.method, row.score, row.interval, row.kind) for row in rows if row.score is not None]
+            found.append(Ends(setting, base.metric, known[0], (Mark(base.method, known[0], None, base.kind), *marks)))
     return found
 
 
@@ -100,33 +94,28 @@ def to_svg(ends: Ends, colours: Mapping[str, int] | None = None) -> str:
 
     told = ", ".join(f"{mark.label} {ends.metric.level(mark.score)}" for mark in ends.marks)
     lines = [
-        f'<svg class="ends" viewBox="0 0 {WIDTH} {axis + 20}" role="img" aria-label="{escape(f"Ends: {told}")}">',
+        _opened(axis + 20, f"Ends: {told}"),
         _line("axis", LEFT, axis, RIGHT, axis),
         _line("zero", x(ends.baseline), TOP - 4, x(ends.baseline), axis, 'stroke-dasharray="2 2"'),
+        *(line for tick, text in ticks(ends) for line in _tick(x(tick), axis, text)),
     ]
-    for tick, text in ticks(ends):
-        lines += [
-            _line("axis", x(tick), axis, x(tick), axis + 3),
-            _text(x(tick), axis + 15, text, "middle"),
-        ]
     for row, mark in enumerate(ends.marks):
         y = TOP + ROW * row + ROW // 2
-        label, side = ends.label(mark), ends.beyond(mark)
-        label = label if len(label) <= LONGEST else label[: LONGEST - 1] + "…"
-        number = (colours or {}).get(mark.label, 0)
-        kind = "reference" if mark.kind == "reference" else f"method-{0 if not number else 1 + (number - 1) % 5}"
+        side, place, reference = ends.beyond(mark), x(mark.score), mark.kind == "reference"
+        name = escape(cut(ends.label(mark), LONGEST))
+        told = f"{mark.label}: {ends.metric.level(mark.score)}, {mark.kind}"
         lines += [
-            f'<g class="{kind}"><title>{escape(f"{mark.label}: {ends.metric.level(mark.score)}, {mark.kind}")}</title>',
-            f'<text x="0" y="{y + 4}" font-size="12" fill="currentColor">{escape(label)}</text>',
+            _group(-1 if reference else (colours or {}).get(mark.label, 0), told),
+            f'<text x="0" y="{y + 4}" font-size="12" fill="currentColor">{name}</text>',
         ]
         if mark.interval is not None:
-            lines.append(_line("interval", *_level(x(mark.interval[0]), x(mark.interval[1]), y), 'stroke-width="3"'))
-        hollow = ' fill="none" stroke="currentColor"' if mark.kind == "reference" else ' fill="currentColor"'
-        place = x(mark.score)
+            left, right = sorted(map(x, mark.interval))
+            lines.append(_line("interval", left, y, right, y, 'stroke-width="3"'))
         shape = f'circle cx="{place}" cy="{y}" r="4.5"'
         if side:
             shape = f'path d="M{place - 4 * side} {y - 5} L{place + 5 * side} {y} L{place - 4 * side} {y + 5} Z"'
-        lines.append(f"<{shape}{hollow}/></g>")
+        drawn = 'fill="none" stroke' if reference else "fill"
+        lines.append(f'<{shape} {drawn}="currentColor"/></g>')
     return "\n".join([*lines, "</svg>"])
 
 
@@ -141,48 +130,71 @@ def trials_svg(tuning: Mapping[str, Mapping[str, Any]], metric: Quantity, colour
     A trial that failed stands below the axis. Empty where no learning rate was tuned.
     """
     dots = [
-        (method, trial["values"][RATE], _first(trial), trial["values"] == own["chosen"])
+        (trial["values"] == own["chosen"], method, trial["values"][RATE], _first(trial))
         for method, own in tuning.items()
         for trial in own["trials"]
         if trial["values"].get(RATE, 0) > 0
     ]
-    scores = [score for _, _, score, _ in dots if score is not None]
+    scores = [score for *_, score in dots if score is not None]
     if not scores:
         return ""
-    rates = [rate for _, rate, _, _ in dots]
-    low, high = math.log10(min(rates)) - 0.05, math.log10(max(rates)) + 0.05
+    rates = [math.log10(rate) for _, _, rate, _ in dots]
+    low, high = min(rates) - 0.05, max(rates) + 0.05
     worst, best = min(scores), max(scores)
+
+    def x(power: float) -> float:
+        return round(40 + (RIGHT - 40) * (power - low) / (high - low), 1)
+
     lines = [
-        f'<svg class="ends" viewBox="0 0 {WIDTH} {PLOT + 40}" role="img" aria-label="Trials by learning rate">',
+        _opened(PLOT + 40, "Trials by learning rate"),
         _line("axis", 40, PLOT, RIGHT, PLOT),
+        *(
+            line
+            for power in range(math.ceil(low), math.floor(high) + 1)
+            for line in _tick(x(power), PLOT, f"{10.0**power:g}")
+        ),
+        *(_text(34, y + 4, metric.number(score), "end") for y, score in ((TOP + 4, best), (PLOT - 6, worst))),
+        _text(RIGHT, PLOT + 32, "learning rate", "end"),
     ]
-    for power in range(math.ceil(low), math.floor(high) + 1):
-        x = 40 + (RIGHT - 40) * (power - low) / (high - low)
-        lines += [_line("axis", x, PLOT, x, PLOT + 3), _text(x, PLOT + 15, f"{10.0**power:g}", "middle")]
-    lines += [_text(34, y + 4, metric.number(score), "end") for y, score in ((TOP + 4, best), (PLOT - 6, worst))]
-    lines.append(_text(RIGHT, PLOT + 32, "learning rate", "end"))
-    for method, rate, score, chosen in sorted(dots, key=lambda dot: dot[3]):
-        x = round(40 + (RIGHT - 40) * (math.log10(rate) - low) / (high - low), 1)
+    for chosen, method, rate, score in sorted(dots, key=lambda dot: dot[0]):
         share = 0.5 if score is None or best == worst else (score - worst) / (best - worst)
         share = share if metric.larger_is_better else 1 - share
         y = PLOT + 8 if score is None else round(PLOT - 6 - share * (PLOT - 6 - TOP - 4), 1)
-        number = colours.get(method, -1)
-        kind = "reference" if number < 0 else f"method-{0 if not number else 1 + (number - 1) % 5}"
-        told = (
-            f"{method}: {rate:.2g}, {'failed' if score is None else metric.level(score)}{', chosen' if chosen else ''}"
-        )
-        faint = "" if chosen else ' opacity="0.45"'
-        lines.append(
-            f'<g class="{kind}"{faint}><title>{escape(told)}</title>'
-            f'<circle cx="{x}" cy="{y}" r="{5 if chosen else 2.5}" fill="currentColor"/></g>'
-        )
+        told = f"{method}: {rate:.2g}, {'failed' if score is None else metric.level(score)}{', chosen' * chosen}"
+        lines += [
+            _group(colours.get(method, -1), told, "" if chosen else ' opacity="0.45"'),
+            f'<circle cx="{x(math.log10(rate))}" cy="{y}" r="{5 if chosen else 2.5}" fill="currentColor"/></g>',
+        ]
     return "\n".join([*lines, "</svg>"])
 
 
 def _first(trial: Mapping[str, Any]) -> float | None:
     """The mean score of a trial's first stage; None if a seed failed."""
-    scores = list(trial["scores"][0].values()) if trial["scores"] else []
-    return sum(scores) / len(scores) if scores and None not in scores else None
+    return mean_or_none(list(trial["scores"][0].values())) if trial["scores"] else None
+
+
+def cut(text: str, longest: int) -> str:
+    """A text, its end left out if it is long."""
+    return text if len(text) <= longest else text[: longest - 1] + "…"
+
+
+def _opened(height: int, told: str) -> str:
+    return f'<svg class="ends" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(told)}">'
+
+
+def _group(number: int, told: str, more: str = "") -> str:
+    """What is drawn of one method, by its colour's number."""
+    kind = "reference" if number < 0 else f"method-{0 if not number else 1 + (number - 1) % 5}"
+    return f'<g class="{kind}"{more}><title>{escape(told)}</title>'
+
+
+def _tick(x: float, y: float, text: str) -> list[str]:
+    return [_line("axis", x, y, x, y + 3), _text(x, y + 15, text, "middle")]
+
+
+def _line(kind: str, x1: float, y1: float, x2: float, y2: float, more: str = "") -> str:
+    places = f'x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"'
+    return f'<line class="{kind}" {places} stroke="currentColor" {more}/>'.replace(" />", "/>")
 
 
 def _text(x: float, y: float, text: str, anchor: str) -> str:
@@ -198,7 +210,7 @@ def ticks(ends: Ends) -> list[tuple[float, str]]:
     ['80', '85', '90', '95']
     """
     low, high = ends.span
-    scale = 100.0 if ends.metric.is_share else 1.0
+    scale = ends.metric.scale
     step = nice((high - low) * scale / TICKS)
     first, last = math.ceil(low * scale / step - 1e-9), math.floor(high * scale / step + 1e-9)
     return [(number * step / scale, f"{number * step:.6g}") for number in range(first, last + 1)]
@@ -212,12 +224,3 @@ def nice(value: float) -> float:
     """
     power = 10.0 ** math.floor(math.log10(value))
     return next(step * power for step in (1.0, 2.0, 5.0, 10.0) if step * power >= value * (1 - 1e-9))
-
-
-def _level(start: float, end: float, y: float) -> tuple[float, float, float, float]:
-    return min(start, end), y, max(start, end), y
-
-
-def _line(kind: str, x1: float, y1: float, x2: float, y2: float, more: str = "") -> str:
-    places = f'x1="{x1}" y1="{y1}" x2="{x2}" y2="{y2}"'
-    return f'<line class="{kind}" {places} stroke="currentColor" {more}/>'.replace(" />", "/>")

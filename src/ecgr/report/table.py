@@ -7,24 +7,36 @@ JSON and CSV keep shares as shares of one, as the records do; what people read i
 import csv
 import io
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from statistics import fmean
+from functools import partial
 from typing import Any
 
-from ecgr.analysis.comparison import Comparison, Reference
-from ecgr.analysis.curves import LEVEL, Estimate
+from ecgr.analysis.comparison import Comparison
+from ecgr.analysis.curves import LEVEL
 from ecgr.analysis.findings import Pair
 from ecgr.analysis.own import own_data
 from ecgr.analysis.power import ALPHA
-from ecgr.analysis.quantities import ACCURACY, Quantity
-from ecgr.report.words import advice, by_setting, cautions, count, factor, sentence, visible, worth
+from ecgr.analysis.quantities import ACCURACY, Quantity, count
+from ecgr.analysis.summaries import mean_or_none
+from ecgr.report.words import advice, best_first, by_setting, cautions, factor, sentence, visible, worth
 
-CSV_COLUMNS = (
-    *("setting", "method", "baseline", "seeds", "rounds", "metric", "unit", "larger_is_better", "score"),
-    *("difference", "interval_low", "interval_high", "p_holm", "factor", "factor_low", "factor_high", "factor_p_holm"),
-    *("levelled_off", "gap_closed", "verdict", "differences"),
-)
+CSV = {
+    **{name: name for name in ("setting", "method", "baseline", "seeds")},
+    "rounds": "pair.rounds",
+    **{"metric": "metric.name", "unit": "metric.unit", "larger_is_better": "metric.larger_is_better"},
+    "score": "score",
+    "difference": "pair.difference.mean",
+    **{"interval_low": "pair.difference.interval.0", "interval_high": "pair.difference.interval.1"},
+    "p_holm": "pair.difference.p_holm",
+    "factor": "pair.speed.factor",
+    **{"factor_low": "pair.speed.interval.0", "factor_high": "pair.speed.interval.1"},
+    "factor_p_holm": "pair.speed.log.p_holm",
+    **{name: f"pair.{name}" for name in ("levelled_off", "gap_closed")},
+    "verdict": "kind",
+    "differences": "differences",
+}
+"""The columns of ``comparison.csv``, and where a row has them."""
 _SPECIAL = {
     **{character: f"\\{character}" for character in "&%$#_{}"},
     "\\": r"\textbackslash{}",
@@ -39,15 +51,32 @@ _SPECIAL = {
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A method's result: its mean score over seeds, and the pair that compares it; the baseline has none."""
+    """A method's result: its mean score over seeds, and the pair that compares it with the baseline.
+
+    ``kind`` is the verdict; the baseline and the references, which have no pair, are called that.
+    """
 
     setting: str
-    method: str
+    baseline: str
     metric: Quantity
+    method: str
     seeds: int
     score: float | None
+    kind: str
     pair: Pair | None = None
-    kind: str = "baseline"
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """That of the difference, put where the baseline ended."""
+        if self.pair is None or self.pair.difference is None or self.pair.difference.interval is None:
+            return None
+        low, high = self.pair.difference.interval
+        base = self.pair.baseline_score or 0.0
+        return base + low, base + high
+
+    @property
+    def differences(self) -> str:
+        return " ".join(f"{seed}:{gain!r}" for seed, gain in (self.pair.by_seed if self.pair else {}).items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,28 +105,43 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
 
 
-def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell]]) -> Table:
-    """A table from headings, of which those that end in ``#`` are over numbers.
+def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell | str | int]]) -> Table:
+    """A table from headings: those that end in ``#`` are over numbers, ``?`` is left out where its cells are alike.
 
-    >>> table("", ["name", "seeds#"], []).columns[1]
-    Column(label='seeds', numeric=True)
+    >>> made = table("", ["name", "setting?", "seeds#"], [["a", "", 3], ["b", "", 2]])
+    >>> made.columns[1], made.rows[0][1]
+    (Column(label='seeds', numeric=True), Cell(text='3', value=3, style=''))
     """
-    columns = (Column(heading.removesuffix("#"), heading.endswith("#")) for heading in headings)
-    return Table(caption, tuple(columns), tuple(map(tuple, rows)))
+    cells = [[cell if isinstance(cell, Cell) else _cell(cell) for cell in row] for row in rows]
+    shown = [
+        place
+        for place, heading in enumerate(headings)
+        if not heading.endswith("?") or len({row[place].text for row in cells}) > 1
+    ]
+    columns = (Column(re.sub("[#?]$", "", headings[place]), headings[place].endswith("#")) for place in shown)
+    return Table(caption, tuple(columns), tuple(tuple(row[place] for place in shown) for row in cells))
+
+
+def _cell(value: str | int) -> Cell:
+    return Cell(value) if isinstance(value, str) else Cell(str(value), value)
+
+
+def number(value: float | None, form: str) -> Cell:
+    """A number as ``form`` writes it; a dash where there is none."""
+    return Cell("-" if value is None else format(value, form), value)
 
 
 def result_rows(comparison: Comparison) -> list[Row]:
     """The baseline's row, one for each pair, one for each reference, setting by setting."""
     rows: list[Row] = []
-    for setting, own in by_setting(comparison).items():
+    for setting, pairs in by_setting(comparison).items():
+        row = partial(Row, setting, comparison.baseline, pairs[0].metric)
         base = [run.end for run in comparison.summaries if (run.method, run.setting) == (comparison.baseline, setting)]
-        known = [end for end in base if end is not None]
-        mean = fmean(known) if known and len(known) == len(base) else own[0].baseline_score
-        metric = own[0].metric
-        rows.append(Row(setting, comparison.baseline, metric, len(base), mean))
-        rows += [Row(setting, p.method, metric, len(p.seeds), p.score, p, p.verdict) for p in own]
+        mean = mean_or_none(base)
+        rows.append(row(comparison.baseline, len(base), pairs[0].baseline_score if mean is None else mean, "baseline"))
+        rows += [row(pair.method, len(pair.seeds), pair.score, pair.verdict, pair) for pair in pairs]
         rows += [
-            Row(setting, ref.name, metric, len(ref.difference.differences), ref.score, kind="reference")
+            row(ref.name, len(ref.difference.differences), ref.score, "reference")
             for ref in comparison.references
             if ref.setting == setting
         ]
@@ -107,18 +151,17 @@ def result_rows(comparison: Comparison) -> list[Row]:
 def results_table(comparison: Comparison, references: bool = True) -> Table:
     """What everybody is shown."""
     rows = [row for row in result_rows(comparison) if references or row.kind != "reference"]
-    several = len({row.setting for row in rows}) > 1
-    metrics = {row.metric.name.replace("_", " ") for row in rows}
+    metrics = {row.metric.words for row in rows}
     score = metrics.pop().removesuffix(" on clients' own data") if len(metrics) == 1 else "score"
     return table(
         _caption(comparison),
-        ["method", *(["setting"] if several else []), f"{score}#", "difference#", "sooner#", "verdict"],
+        ["method", "setting?", f"{score}#", "difference#", "sooner#", "verdict"],
         [
             [
-                Cell(row.method),
-                *([Cell(row.setting)] if several else []),
+                row.method,
+                row.setting,
                 Cell(row.metric.number(row.score), row.score),
-                *(_pair_cells(row.pair) if row.pair else [Cell(""), Cell("")]),
+                *(_pair_cells(row.pair) if row.pair else ("", "")),
                 Cell(row.kind, style=row.kind.replace(" ", "-")),
             ]
             for row in rows
@@ -128,26 +171,20 @@ def results_table(comparison: Comparison, references: bool = True) -> Table:
 
 def statistics_table(comparison: Comparison) -> Table:
     """What the verdicts rest on."""
-    pairs = [pair for pairs in by_setting(comparison).values() for pair in pairs]
-    several = len({pair.setting for pair in pairs}) > 1
     return table(
         f"p after Holm over {count(comparison.family, 'test')}; mean rounds of arrival; whether both levelled off",
-        [
-            *("method", *(["setting"] if several else [])),
-            *("seeds#", "p, end#", "p, speed#", "arrives#", "baseline#", "level"),
-        ],
+        ["method", "setting?", "seeds#", "p, end#", "p, speed#", "arrives#", "baseline#", "level"],
         [
             [
-                Cell(pair.method),
-                *([Cell(pair.setting)] if several else []),
-                Cell(str(len(pair.seeds)), len(pair.seeds)),
-                _p_cell(pair.difference),
-                _p_cell(None if pair.speed is None else pair.speed.log),
-                *(Cell(f"{number:.0f}", number) for number in (pair.speed.rounds if pair.speed else ())),
-                *([Cell("-")] * (0 if pair.speed else 2)),
-                Cell("yes" if pair.levelled_off else "no"),
+                pair.method,
+                pair.setting,
+                len(pair.seeds),
+                number(pair.difference and pair.difference.p_holm, ".2g"),
+                number(pair.speed and pair.speed.log and pair.speed.log.p_holm, ".2g"),
+                *(number(arrives, ".0f") for arrives in (pair.speed.rounds if pair.speed else (None, None))),
+                "yes" if pair.levelled_off else "no",
             ]
-            for pair in pairs
+            for pair in best_first(comparison.pairs)
         ],
     )
 
@@ -164,8 +201,7 @@ def tuning_table(comparison: Comparison) -> Table | None:
     for method, own in comparison.tuning.items():
         chosen = ", ".join(f"{SHORT.get(key, key)} {value:.3g}" for key, value in own["chosen"].items())
         agreeing = f"{own['agreeing']} of {len(own['without'])}" if own["without"] else "-"
-        cells = [Cell(method), Cell(chosen or "as it is"), Cell(str(len(own["trials"])), len(own["trials"]))]
-        rows.append([*cells, Cell(agreeing, own["agreeing"])])
+        rows.append([method, chosen or "as it is", len(own["trials"]), Cell(agreeing, own["agreeing"])])
     return table(
         "What tuning chose; agreeing: of the choices without one tuning seed each, how many are the same",
         ["method", "chosen", "trials#", "agreeing#"],
@@ -180,10 +216,19 @@ def to_csv(comparison: Comparison) -> str:
     ['setting', 'method', 'baseline']
     """
     text = io.StringIO()
-    writer = csv.DictWriter(text, CSV_COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(visible(_csv_row(row, comparison.baseline)) for row in result_rows(comparison))
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(CSV)
+    writer.writerows(visible([_at(row, path) for path in CSV.values()]) for row in result_rows(comparison))
     return text.getvalue()
+
+
+def _at(value: Any, path: str) -> Any:
+    """What lies at a dotted path; None where something on the way is None."""
+    for name in path.split("."):
+        if value is None:
+            return None
+        value = value[int(name)] if name.isdigit() else getattr(value, name)
+    return value
 
 
 def to_latex(comparison: Comparison) -> str:
@@ -227,7 +272,7 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
     return {
         "advice": advice(comparison),
         "baseline": comparison.baseline,
-        "metric": _quantity_json(pairs[0].metric if pairs else ACCURACY),
+        "metric": asdict(pairs[0].metric if pairs else ACCURACY),
         "margin": pairs[0].margin if pairs else None,
         "rounds": max((run.rounds for run in runs), default=0),
         "seeds": sorted({run.seed for run in runs}),
@@ -240,11 +285,62 @@ def to_json(comparison: Comparison) -> dict[str, Any]:
         "level": LEVEL,
         "alpha": ALPHA,
         "tests": comparison.family,
-        "references": [_reference_json(reference) for reference in comparison.references],
+        "references": [
+            {
+                "name": reference.name,
+                "setting": reference.setting,
+                "score": reference.score,
+                "difference": {"mean": reference.difference.mean, "interval": reference.difference.interval},
+                "seeds": len(reference.difference.differences),
+            }
+            for reference in comparison.references
+        ],
         **({"own_data": own} if (own := [asdict(each) for each in own_data(comparison.summaries)]) else {}),
         "worth": worth(comparison),
         "cautions": cautions(comparison),
         "pairs": [_pair_json(pair) for pair in pairs],
+    }
+
+
+def _pair_json(pair: Pair) -> dict[str, Any]:
+    found, speed = pair.difference, pair.speed
+    difference = found and {
+        "mean": found.mean,
+        "interval": found.interval,
+        "p": found.p,
+        "p_holm": found.p_holm,
+        "by_seed": {str(seed): gain for seed, gain in pair.by_seed.items()},
+    }
+    sooner = speed and {
+        "factor": speed.factor,
+        "interval": speed.interval,
+        "p": speed.log and speed.log.p,
+        "p_holm": speed.log and speed.log.p_holm,
+        "shown": pair.sooner,
+        "target": speed.target,
+        "rounds": dict(zip(("method", "baseline"), speed.rounds, strict=True)),
+        "late": {"method": speed.late, "baseline": speed.late_baseline},
+    }
+    return {
+        "setting": pair.setting,
+        "method": pair.method,
+        "baseline": pair.baseline,
+        "verdict": pair.verdict,
+        "sentence": sentence(pair),
+        "seeds": pair.seeds,
+        "rounds": pair.rounds,
+        "metric": asdict(pair.metric),
+        "margin": pair.margin,
+        "score": pair.score,
+        "baseline_score": pair.baseline_score,
+        "difference": difference,
+        "speed": sooner,
+        "levelled_off": pair.levelled_off,
+        "rising": pair.rising,
+        "gap_closed": pair.gap_closed,
+        "diverged": pair.failed,
+        "at_chance": pair.at_chance,
+        "left_out": [{"seed": seed, "reason": reason} for seed, reason in pair.left_out.items()],
     }
 
 
@@ -256,7 +352,7 @@ def _caption(comparison: Comparison) -> str:
         f"in {pair.metric.difference_unit}" if pair.metric.difference_unit else "in its own unit" for pair in pairs
     )
     directions = dict.fromkeys(pair.metric.direction for pair in pairs if not pair.metric.larger_is_better)
-    own = dict.fromkeys(pair.metric.name.replace("_", " ") for pair in pairs if pair.metric.name.endswith("own data"))
+    own = dict.fromkeys(pair.metric.words for pair in pairs if pair.metric.name.endswith("own data"))
     return ", ".join(
         [
             f"After {_span(rounds, 'round')}",
@@ -274,125 +370,16 @@ def _span(numbers: Sequence[int], what: str) -> str:
     return count(numbers[0] if numbers else 0, what)
 
 
-def _pair_cells(pair: Pair) -> list[Cell]:
+def _pair_cells(pair: Pair) -> tuple[Cell, Cell]:
     found, metric = pair.difference, pair.metric
     if found is None:
-        return [Cell("-"), Cell("-")]
+        return Cell("-"), Cell("-")
     spread = "" if found.interval is None else f" ({metric.range(found.interval)})"
     speed = factor(pair)
     if pair.speed and not speed:
         late = pair.speed.late
         speed = "-" if late < pair.speed.late_baseline else f"{len(pair.seeds) - late} of {len(pair.seeds)} arrive"
-    return [
+    return (
         Cell(f"{metric.change(found.mean, found.interval)}{spread}", found.mean),
         Cell(speed, pair.speed.factor if pair.speed else None),
-    ]
-
-
-def _p_cell(found: Estimate | None) -> Cell:
-    p = None if found is None else found.p_holm
-    return Cell("-" if p is None else f"{p:.2g}", p)
-
-
-def _csv_row(row: Row, baseline: str) -> Mapping[str, Any]:
-    values: dict[str, Any] = {
-        "setting": row.setting,
-        "method": row.method,
-        "baseline": baseline,
-        "seeds": row.seeds,
-        "metric": row.metric.name,
-        "unit": row.metric.unit,
-        "larger_is_better": row.metric.larger_is_better,
-        "score": row.score,
-        "verdict": row.kind,
-    }
-    if (pair := row.pair) is None:
-        return values
-    found, speed = pair.difference, pair.speed
-    low, high = (found and found.interval) or (None, None)
-    slowest, fastest = (speed and speed.interval) or (None, None)
-    return values | {
-        "rounds": pair.rounds,
-        "difference": found and found.mean,
-        "interval_low": low,
-        "interval_high": high,
-        "p_holm": found and found.p_holm,
-        "factor": speed and speed.factor,
-        "factor_low": slowest,
-        "factor_high": fastest,
-        "factor_p_holm": speed and speed.log and speed.log.p_holm,
-        "levelled_off": pair.levelled_off,
-        "gap_closed": pair.gap_closed,
-        "differences": " ".join(f"{seed}:{gain!r}" for seed, gain in _by_seed(pair).items()),
-    }
-
-
-def _by_seed(pair: Pair) -> dict[int, float]:
-    return {} if pair.difference is None else dict(zip(pair.seeds, pair.difference.differences, strict=True))
-
-
-def _pair_json(pair: Pair) -> dict[str, Any]:
-    return {
-        "setting": pair.setting,
-        "method": pair.method,
-        "baseline": pair.baseline,
-        "verdict": pair.verdict,
-        "sentence": sentence(pair),
-        "seeds": list(pair.seeds),
-        "rounds": pair.rounds,
-        "metric": _quantity_json(pair.metric),
-        "margin": pair.margin,
-        "score": pair.score,
-        "baseline_score": pair.baseline_score,
-        "difference": _estimate_json(pair.difference, pair.seeds),
-        "speed": _speed_json(pair),
-        "levelled_off": pair.levelled_off,
-        "rising": list(pair.rising),
-        "gap_closed": pair.gap_closed,
-        "diverged": list(pair.failed),
-        "at_chance": list(pair.at_chance),
-        "left_out": [{"seed": seed, "reason": reason} for seed, reason in pair.left_out.items()],
-    }
-
-
-def _estimate_json(found: Estimate | None, seeds: Sequence[int]) -> dict[str, Any] | None:
-    if found is None:
-        return None
-    by_seed = zip(seeds, found.differences, strict=True)
-    return {
-        "mean": found.mean,
-        "interval": None if found.interval is None else list(found.interval),
-        "p": found.p,
-        "p_holm": found.p_holm,
-        "by_seed": {str(seed): value for seed, value in by_seed},
-    }
-
-
-def _speed_json(pair: Pair) -> dict[str, Any] | None:
-    if (speed := pair.speed) is None:
-        return None
-    return {
-        "factor": speed.factor,
-        "interval": None if speed.interval is None else list(speed.interval),
-        "p": speed.log and speed.log.p,
-        "p_holm": speed.log and speed.log.p_holm,
-        "shown": pair.sooner,
-        "target": speed.target,
-        "rounds": {"method": speed.rounds[0], "baseline": speed.rounds[1]},
-        "late": {"method": speed.late, "baseline": speed.late_baseline},
-    }
-
-
-def _reference_json(reference: Reference) -> dict[str, Any]:
-    found = reference.difference
-    return {
-        "name": reference.name,
-        "setting": reference.setting,
-        "score": reference.score,
-        "difference": {"mean": found.mean, "interval": None if found.interval is None else list(found.interval)},
-        "seeds": len(found.differences),
-    }
-
-
-def _quantity_json(quantity: Quantity) -> dict[str, Any]:
-    return {"name": quantity.name, "unit": quantity.unit, "larger_is_better": quantity.larger_is_better}
+    )

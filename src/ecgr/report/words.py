@@ -4,10 +4,12 @@ Pure functions of the findings. The primary metric's name, unit and direction co
 where there are several.
 """
 
+import math
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, is_dataclass
+from itertools import groupby
 from typing import Any
 
 from ecgr.analysis.comparison import REFERENCES, Comparison
@@ -15,6 +17,7 @@ from ecgr.analysis.curves import LEVEL, MISSED, Estimate
 from ecgr.analysis.findings import Pair
 from ecgr.analysis.own import own_data
 from ecgr.analysis.power import least_seeds
+from ecgr.analysis.quantities import count
 
 SEEDS = 10
 """With fewer, only large differences are found."""
@@ -44,7 +47,7 @@ def winner(pairs: Iterable[Pair]) -> Pair | None:
     Of those that the best is not shown to beat, it is the one that sends least.
     """
     pairs = best_first(pairs)
-    higher = [pair for pair in pairs if pair.verdict in ("better", "ahead") and not pair.small]
+    higher = _higher(pairs)
     if higher and higher[0].sent:
         alike = [pair for pair in higher if pair.sent and not _beats(higher[0], pair)]
         higher.insert(0, min(alike, key=lambda pair: pair.sent or 0.0))
@@ -54,13 +57,18 @@ def winner(pairs: Iterable[Pair]) -> Pair | None:
     return next(iter([*higher, *fastest]), None)
 
 
+def _higher(pairs: Iterable[Pair]) -> list[Pair]:
+    """The methods that end higher by more than too little to matter."""
+    return [pair for pair in pairs if pair.verdict in ("better", "ahead") and not pair.small]
+
+
 def _beside(pair: Pair, other: Pair) -> Estimate | None:
     """The difference of the ends of two methods, over the seeds that both have."""
     if pair.difference is None or other.difference is None:
         return None
-    plain = dict(zip(other.seeds, other.difference.differences, strict=True))
-    both = zip(pair.seeds, pair.difference.differences, strict=True)
-    return Estimate.of([gain - plain[seed] for seed, gain in both if seed in plain] or [0.0], pair.overlap)
+    plain = other.by_seed
+    gains = [gain - plain[seed] for seed, gain in pair.by_seed.items() if seed in plain]
+    return Estimate.of(gains or [0.0], pair.overlap)
 
 
 def _beats(pair: Pair, other: Pair) -> bool:
@@ -87,7 +95,7 @@ def details(pair: Pair, family: int) -> str:
     if found is None:
         return ""
     parts = [
-        f"{name_of(pair)} after {count(pair.rounds, 'round')}: {metric.level(pair.score)} against"
+        f"{pair.metric.words} after {count(pair.rounds, 'round')}: {metric.level(pair.score)} against"
         f" {metric.level(pair.baseline_score)}, {metric.direction}, {count(len(pair.seeds), 'seed')}"
     ]
     if found.interval is not None and found.p_holm is not None:
@@ -105,85 +113,74 @@ def details(pair: Pair, family: int) -> str:
     return "; ".join(parts) + "."
 
 
-def reference_lines(comparison: Comparison) -> list[str]:
-    """What federating is worth, and how much of what is left to pooled data a method closes; a line a setting."""
-    lines = []
-    for setting, pairs in by_setting(comparison).items():
-        beside = {ref.name: ref for ref in comparison.references if ref.setting == setting}
-        score = next((pair.baseline_score for pair in pairs if pair.baseline_score is not None), None)
-        if not beside or score is None:
-            continue
-        level = pairs[0].metric.level
-        below = {name: beside.get(name) for name in ("alone", "server alone")}
-        scores = {**below, comparison.baseline: score, "pooled": beside.get("pooled")}
-        told = ", ".join(
-            f"{name} {level(own if isinstance(own, float) else own.score)}"
-            for name, own in scores.items()
-            if own is not None
-        )
-        alone, best = beside.get("alone"), winner(pairs)
-        start = "For scale" if alone is None else _WORTH[alone.side]
-        closed = ""
-        if best is not None and best.gap_closed is not None and best.gap_closed > 0:
-            closed = f" {best.method} closes {100 * best.gap_closed:.0f} % of what is left."
-            if best.gap_closed > 1:  # as models of the clients' own may
-                closed = f" {best.method} is beyond pooled."
-        lines.append(f"{_where(setting, comparison)}{start}: {told}.{closed}")
-    return [*lines, *_own_lines(comparison)]
+def worth(comparison: Comparison, everything: bool = True) -> list[str]:
+    """What else the runs say, a line each: the references, how clients fare, server momentum, privacy, another head."""
+    lines = [
+        f"{_where(setting, comparison)}{line}"
+        for told in (_about_references, _about_clients, _about_momentum, _about_privacy)
+        for setting, pairs in by_setting(comparison).items()
+        for line in told(comparison, setting, pairs)
+    ]
+    return [*lines, *head_lines(comparison, everything)]
 
 
-def _own_lines(comparison: Comparison) -> Iterator[str]:
+def _about_references(comparison: Comparison, setting: str, pairs: Sequence[Pair]) -> Iterator[str]:
+    """What federating is worth, and how much of what is left to pooled data a method closes."""
+    beside = {ref.name: ref for ref in comparison.references if ref.setting == setting}
+    score = next((pair.baseline_score for pair in pairs if pair.baseline_score is not None), None)
+    if not beside or score is None:
+        return
+    scores = {**{name: ref.score for name, ref in beside.items()}, comparison.baseline: score}
+    order = dict.fromkeys(("alone", "server alone", comparison.baseline, "pooled"))
+    told = ", ".join(f"{name} {pairs[0].metric.level(scores[name])}" for name in order if name in scores)
+    best, closed = winner(pairs), ""
+    if best is not None and best.gap_closed is not None and best.gap_closed > 0:
+        closed = f" {best.method} closes {100 * best.gap_closed:.0f} % of what is left."
+        if best.gap_closed > 1:  # as models of the clients' own may
+            closed = f" {best.method} is beyond pooled."
+    yield f"{_WORTH[beside['alone'].side] if 'alone' in beside else 'For scale'}: {told}.{closed}"
+
+
+def _about_clients(comparison: Comparison, setting: str, pairs: Sequence[Pair]) -> Iterator[str]:
     """How the clients of each method fare, where each is scored on its own samples."""
-    metric = {setting: pairs[0].metric for setting, pairs in by_setting(comparison).items()}
-    for own in own_data(comparison.summaries):
-        if own.setting in metric:
-            level = metric[own.setting].level
-            fare = f"worst client {level(own.worst)}, a tenth below {level(own.worst_tenth)}"
-            if not metric[own.setting].larger_is_better:
-                fare = fare.replace("below", "above")
-            if own.compared:
-                fare += f"; {own.better} of {own.compared} clients better off than alone, {own.worse} worse off"
-            yield f"{_where(own.setting, comparison)}{own.method}: {fare}."
+    metric = pairs[0].metric
+    below = "below" if metric.larger_is_better else "above"
+    for own in own_data(run for run in comparison.summaries if run.setting == setting):
+        fare = f"worst client {metric.level(own.worst)}, a tenth {below} {metric.level(own.worst_tenth)}"
+        if own.compared:
+            fare += f"; {own.better} of {own.compared} clients better off than alone, {own.worse} worse off"
+        yield f"{own.method}: {fare}."
 
 
-def momentum_lines(comparison: Comparison) -> list[str]:
-    """Whether a winner does more than server momentum, or the best than a winner that sends less; a line a setting."""
-    lines = []
-    for setting, pairs in by_setting(comparison).items():
-        best, momentum = winner(pairs), next((pair for pair in pairs if pair.method.startswith(MOMENTUM)), None)
-        if best is None:
-            continue
-        where = _where(setting, comparison)
-        if best is not momentum and momentum is not None and (told := _against(best, momentum)):
-            word, size = told
-            lines.append(f"{where}{word} server momentum in the end: {size}.")
-        higher = [pair for pair in pairs if pair.verdict in ("better", "ahead") and not pair.small]
-        if higher and higher[0] is not best and best in higher and (told := _against(higher[0], best)):
-            more = (higher[0].sent or 0.0) / (best.sent or 1.0)
-            lines.append(f"{where}{told[0]} {best.method}: {told[1]}, and sends {_times(more)} times as much.")
-    return lines
+def _about_momentum(comparison: Comparison, setting: str, pairs: Sequence[Pair]) -> Iterator[str]:
+    """Whether a winner does more than server momentum, or the best than a winner that sends less."""
+    best, momentum = winner(pairs), next((pair for pair in pairs if pair.method.startswith(MOMENTUM)), None)
+    if best is None:
+        return
+    if best is not momentum and momentum is not None and (told := _against(best, momentum)):
+        yield f"{told[0]} server momentum in the end: {told[1]}."
+    higher = _higher(pairs)
+    if best in higher and higher[0] is not best and (told := _against(higher[0], best)):
+        more = (higher[0].sent or 0.0) / (best.sent or 1.0)
+        yield f"{told[0]} {best.method}: {told[1]}, and sends {_times(more)} times as much."
 
 
 def _against(pair: Pair, other: Pair) -> tuple[str, str] | None:
     """Whether a method does more than another, and by how much."""
-    found, metric = _beside(pair, other), pair.metric
+    found = _beside(pair, other)
     if found is None or found.interval is None:
         return None
-    low, high = sorted(metric.gain(bound) for bound in found.interval)
+    low, high = sorted(map(pair.metric.gain, found.interval))
     word = "More than" if low > 0 else "Less than" if high < 0 else "Not shown to do more than"
-    size = f"{metric.change(found.mean, found.interval)} {metric.difference_unit}".rstrip()
-    return word, f"{pair.method} is at {size} ({metric.range(found.interval)}) against {other.method}"
+    return word, f"{pair.method} is at {pair.metric.signed(found.mean, found.interval)} against {other.method}"
 
 
-def privacy_lines(comparison: Comparison) -> list[str]:
-    """What each method with differential privacy promises, and what it costs beside a baseline without; a line each."""
-    lines = []
-    for setting, pairs in by_setting(comparison).items():
-        spent = {run.method: run.privacy for run in comparison.summaries if run.setting == setting and run.privacy}
-        prices = {pair.method: _price(pair) for pair in pairs if comparison.baseline not in spent}
-        for method, privacy in spent.items():
-            lines.append(f"{_where(setting, comparison)}{method}: {promised(privacy)}{prices.get(method, '')}.")
-    return lines
+def _about_privacy(comparison: Comparison, setting: str, pairs: Sequence[Pair]) -> Iterator[str]:
+    """What each method with differential privacy promises, and what it costs beside a baseline without."""
+    spent = {run.method: run.privacy for run in comparison.summaries if run.setting == setting and run.privacy}
+    prices = {pair.method: _price(pair) for pair in pairs if comparison.baseline not in spent}
+    for method, privacy in spent.items():
+        yield f"{method}: {promised(privacy)}{prices.get(method, '')}."
 
 
 def promised(privacy: Mapping[str, float | None]) -> str:
@@ -202,8 +199,7 @@ def _price(pair: Pair) -> str:
     if found is None:
         return ""
     low, high = sorted(-metric.gain(end) for end in found.interval or (found.mean, found.mean))
-    size = f"{metric.change(-metric.gain(found.mean), (low, high)).removeprefix('+')} {metric.difference_unit}".rstrip()
-    return f": costs {size} ({metric.range((low, high))}) here"
+    return f": costs {metric.signed(-metric.gain(found.mean), (low, high)).removeprefix('+')} here"
 
 
 def head_lines(comparison: Comparison, everything: bool = True) -> list[str]:
@@ -211,21 +207,9 @@ def head_lines(comparison: Comparison, everything: bool = True) -> list[str]:
     head = comparison.head
     if head is None or head.difference.interval is None or (head.side <= 0 and not everything):
         return []
-    mean, interval = head.difference.mean, head.difference.interval
-    gain = f"{head.metric.change(mean, interval)} {head.metric.difference_unit}".rstrip()
+    gain = head.metric.signed(head.difference.mean, head.difference.interval)
     cause = ": the classifier is the problem, not the features" if head.side > 0 else ""
-    told = f"An LDA head on the same features as {comparison.baseline} gives {gain}"
-    return [f"{told} ({head.metric.range(interval)}){cause}."]
-
-
-def worth(comparison: Comparison, everything: bool = True) -> list[str]:
-    """What else the runs say, a line each: the references, server momentum, the price of privacy, another head."""
-    return [
-        *reference_lines(comparison),
-        *momentum_lines(comparison),
-        *privacy_lines(comparison),
-        *head_lines(comparison, everything),
-    ]
+    return [f"An LDA head on the same features as {comparison.baseline} gives {gain}{cause}."]
 
 
 _WORTH = {
@@ -277,32 +261,27 @@ def _about_seeds(comparison: Comparison, pairs: Sequence[Pair], arguments: Seque
         enough = max(SEEDS, least_seeds(_tests(comparison)))
         yield f"Only {count(fewest, 'seed')}: {_command(arguments, '--seeds', str(enough))}"
     elif undecided:
-        needed = {pair.method: seeds for pair in undecided if (seeds := comparison.seeds_needed(pair)) is not None}
-        if within := {
-            method: seeds for method, seeds in needed.items() if len(undecided[0].seeds) < seeds <= MOST_SEEDS
-        }:
-            method = min(within, key=lambda name: within[name])
-            how = _command(arguments, "--seeds", str(within[method]))
-            yield f"{within[method]} seeds would likely decide {method}: {how}"
+        needed = {pair.method: comparison.seeds_needed(pair) or 0 for pair in undecided}
+        within = [method for method, seeds in needed.items() if len(undecided[0].seeds) < seeds <= MOST_SEEDS]
+        if within:
+            method = min(within, key=lambda name: needed[name])
+            how = _command(arguments, "--seeds", str(needed[method]))
+            yield f"{needed[method]} seeds would likely decide {method}: {how}"
         elif winner(pairs) is None:
             yield f"{_names(undecided)}: small beside the spread between seeds; more seeds would hardly decide"
-    vague = [
-        pair
-        for pair in pairs
-        if pair.speed and not pair.speed.log and pair.speed.late_baseline > MISSED * len(pair.seeds)
-    ]
-    if vague and vague[0].speed:
-        reached = len(vague[0].seeds) - vague[0].speed.late_baseline
-        yield (
-            f"No factors of speed: seeds differ so much that {comparison.baseline} gets to its own mean in"
-            f" {reached} of {len(vague[0].seeds)} only"
-        )
-    missing: dict[str, list[int]] = {}
+    for pair in pairs:
+        late = pair.speed.late_baseline if pair.speed and not pair.speed.log else 0
+        if late > MISSED * len(pair.seeds):
+            reached = f"{len(pair.seeds) - late} of {len(pair.seeds)}"
+            why = f"seeds differ so much that {comparison.baseline} gets to its own mean in {reached} only"
+            yield f"No factors of speed: {why}"
+            break
+    missing: dict[str, dict[int, None]] = {}
     for pair in pairs:
         for seed, reason in pair.left_out.items():
-            missing.setdefault(reason, []).append(seed)
+            missing.setdefault(reason, {})[seed] = None
     for reason, absent in missing.items():
-        yield f"{_seeds(list(dict.fromkeys(absent)))} left out: {reason}"
+        yield f"{listed(list(absent))} left out: {reason}"
 
 
 def best_first(pairs: Iterable[Pair]) -> list[Pair]:
@@ -310,28 +289,16 @@ def best_first(pairs: Iterable[Pair]) -> list[Pair]:
     pairs = list(pairs)
     order = list(dict.fromkeys(pair.setting for pair in pairs))
 
-    def place(pair: Pair) -> tuple[int, bool, float]:
-        found = pair.difference
-        return order.index(pair.setting), found is None, 0.0 if found is None else -pair.metric.gain(found.mean)
+    def place(pair: Pair) -> tuple[int, float]:
+        gain = -math.inf if pair.difference is None else pair.metric.gain(pair.difference.mean)
+        return order.index(pair.setting), -gain
 
     return sorted(pairs, key=place)
 
 
 def by_setting(comparison: Comparison) -> dict[str, list[Pair]]:
     """The pairs of each setting, best first."""
-    found: dict[str, list[Pair]] = {}
-    for pair in best_first(comparison.pairs):
-        found.setdefault(pair.setting, []).append(pair)
-    return found
-
-
-def count(number: int, what: str) -> str:
-    """A number of things.
-
-    >>> count(1, "seed"), count(2, "seed")
-    ('1 seed', '2 seeds')
-    """
-    return f"{number} {what}{'' if number == 1 else 's'}"
+    return {name: list(own) for name, own in groupby(best_first(comparison.pairs), key=lambda pair: pair.setting)}
 
 
 def change(pair: Pair) -> str:
@@ -352,11 +319,6 @@ def factor(pair: Pair) -> str:
         return ""
     spread = "" if speed.interval is None else f" ({_times(speed.interval[0])} to {_times(speed.interval[1])})"
     return f"{_times(speed.factor)}x{spread}"
-
-
-def name_of(pair: Pair) -> str:
-    """The metric, as people write it."""
-    return pair.metric.name.replace("_", " ")
 
 
 def visible(value: Any) -> Any:
@@ -392,7 +354,7 @@ def _unknown(pairs: Sequence[Pair], comparison: Comparison) -> tuple[str, str] |
     """A word and the reason where no advice can be given; None where all is known."""
     baseline, first = comparison.baseline, pairs[0]
     if first.failed_baseline:
-        return "Inconclusive", f"{baseline} diverged with {_seeds(first.failed_baseline)}: nothing to compare with"
+        return "Inconclusive", f"{baseline} diverged with {listed(first.failed_baseline)}: nothing to compare with"
     if len(first.at_chance) > 1:
         return "Inconclusive", f"{baseline} and {first.method} do no better than a constant guess yet"
     unsure = [pair for pair in pairs if pair.verdict in ("inconclusive", "too few seeds")]
@@ -412,13 +374,10 @@ def _unknown(pairs: Sequence[Pair], comparison: Comparison) -> tuple[str, str] |
 def _claim(pair: Pair, subject: str) -> str:
     """What was found of a method, as the rest of a sentence about it."""
     if pair.verdict == "diverged":
-        return f"{subject} diverged with {_seeds(pair.failed)}"
+        return f"{subject} diverged with {listed(pair.failed)}"
     if pair.difference is None:
-        why = (
-            f"{pair.baseline} diverged with {_seeds(pair.failed_baseline)}"
-            if pair.failed_baseline
-            else "no common seed"
-        )
+        lost = f"{pair.baseline} diverged with {listed(pair.failed_baseline)}"
+        why = lost if pair.failed_baseline else "no common seed"
         return f"{subject} cannot be compared with {pair.baseline}: {why}"
     parts = [part for part in (_speed(pair), _end(pair, subject == "it")) if part]
     rising = "rising" if pair.metric.larger_is_better else "falling"
@@ -435,7 +394,7 @@ def _speed(pair: Pair) -> str:
     times = sorted((end if pair.sooner == "sooner" else 1 / end) for end in speed.interval)
     size = speed.factor if pair.sooner == "sooner" else 1 / speed.factor
     return (
-        f"gets to {pair.baseline}'s final {name_of(pair)} {_times(size)} times {pair.sooner}"
+        f"gets to {pair.baseline}'s final {pair.metric.words} {_times(size)} times {pair.sooner}"
         f" ({_times(times[0])} to {_times(times[1])}{_late(pair)})"
     )
 
@@ -445,15 +404,14 @@ def _end(pair: Pair, short: bool) -> str:
     assert found is not None
     size = metric.amount(found.mean, found.interval)
     interval = found.interval or (found.mean, found.mean)
-    signed = f"{change(pair)} ({metric.range(interval)})"
-    away = sorted(abs(end) for end in interval)
-    spread = f"({metric.range((away[0], away[1]))})"
+    signed = metric.signed(found.mean, interval)
+    low, high = sorted(map(abs, interval))
+    spread = f"({metric.range((low, high))})"
     side = "higher" if found.mean > 0 else "lower"
     after = f"after {count(pair.rounds, 'round')}{'' if pair.constant_rate else ' of this schedule'}"
     little = f", too little to matter (less than {metric.amount(pair.margin)})" if pair.small else ""
     words = {
-        "better": f"ends {size} {side} {spread}{little}",
-        "worse": f"ends {size} {side} {spread}{little}",
+        **dict.fromkeys(("better", "worse"), f"ends {size} {side} {spread}{little}"),
         "ahead": f"is {size} ahead {'' if short else f'of {pair.baseline} '}{after} {spread}{little}",
         "behind": f"is {size} behind {pair.baseline} {after} {spread}{little}",
         "equal": f"ends equal, within {metric.amount(pair.margin)}",
@@ -486,7 +444,8 @@ def _names(pairs: Iterable[Pair]) -> str:
     return ", ".join(dict.fromkeys(pair.method for pair in pairs))
 
 
-def _seeds(seeds: Sequence[int]) -> str:
+def listed(seeds: Sequence[int]) -> str:
+    """Seeds by their numbers."""
     return f"{'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
 
