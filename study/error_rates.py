@@ -1,6 +1,6 @@
 """How often the analysis errs: verdicts where nothing differs, intervals that miss, effects that are found.
 
-``python -m study.error_rates`` simulates curves, lets `ecgr.analysis.findings.find` judge them and prints the table of
+``python -m study.error_rates`` simulates curves, lets `ecgr.analysis.findings` judge them and prints the table of
 ``docs/reference/statistics.md``. Curves approach a plateau; a seed shifts plateau and pace for all methods (they are
 paired), a method adds noise of its own: normal, or skewed, where one run in twenty collapses by several points.
 """
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.analysis.curves import Curves, arrival
-from ecgr.analysis.findings import Pair, find
+from ecgr.analysis.findings import Pair, estimate, judge
 
 ROUNDS, SEEDS, MARGIN = 80, 10, 0.005
 SIMULATIONS = 1000
@@ -64,7 +64,7 @@ def null_rate(collapse: float, methods: int = 4, simulations: int = SIMULATIONS)
     for _ in range(simulations):
         runs = simulate(rng, SEEDS, [(0.0, 1.0)] * (methods + 1), collapse)
         named = {f"m{i}": by_seed(curves) for i, curves in enumerate(runs)}
-        wrong += any(says_something(pair) for pair in find(named, "m0", MARGIN))
+        wrong += any(says_something(pair) for pair in judge(estimate(named, "m0", MARGIN)))
     return wrong / simulations
 
 
@@ -74,7 +74,7 @@ def effect(gain: float, faster: float, collapse: float, simulations: int = SIMUL
     held = {"end": 0, "speed": 0, "factors": 0, "found end": 0, "found speed": 0}
     for _ in range(simulations):
         base, method = (by_seed(curves) for curves in simulate(rng, SEEDS, [(0.0, 1.0), (gain, faster)], collapse))
-        (pair,) = find({"base": base, "method": method}, "base", MARGIN)
+        (pair,) = judge(estimate({"base": base, "method": method}, "base", MARGIN))
         assert pair.difference is not None and pair.difference.interval is not None and pair.speed is not None
         low, high = pair.difference.interval
         held["end"] += low <= difference <= high

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scipy import stats
 
 from ecgr.analysis.curves import Curves, Estimate, arrival, end, gap_closed, levelled_off, paired, speed, target_of
-from ecgr.analysis.findings import Pair, find
+from ecgr.analysis.findings import Pair, estimate, judge
 from ecgr.analysis.statistics import resampled_t
 
 MARGIN = 0.005
@@ -25,7 +25,7 @@ def curves(plateau: float, scale: float, rounds: int = 120, noise: float = 0.002
 
 
 def only(method: Curves, baseline: Curves, **options: object) -> Pair:
-    (pair,) = find({"base": baseline, "method": method}, "base", MARGIN, **options)  # type: ignore[arg-type]
+    (pair,) = judge(estimate({"base": baseline, "method": method}, "base", MARGIN, **options))  # type: ignore[arg-type]
     return pair
 
 
@@ -101,7 +101,8 @@ def test_a_method_that_failed_on_a_seed_has_diverged() -> None:
 def test_holm_counts_the_ends_and_the_speeds_of_all_methods() -> None:
     """Two methods, four tests: the least p of ten seeds, 2/1024, is corrected by four."""
     base = curves(0.9, 10)
-    pairs = find({"base": base, "a": curves(0.95, 5, stream=1), "b": curves(0.95, 5, stream=2)}, "base", MARGIN)
+    both = {"a": curves(0.95, 5, stream=1), "b": curves(0.95, 5, stream=2)}
+    pairs = judge(estimate({"base": base, **both}, "base", MARGIN))
     assert pairs[0].difference is not None
     assert pairs[0].difference.p_holm == pytest.approx(4 * 2 / 1024)
 

@@ -75,11 +75,7 @@ class Comparison:
     @property
     def family(self) -> int:
         """How many tests the p-values are corrected over: ends and speeds of all methods."""
-        return sum(
-            (pair.difference is not None and pair.difference.p is not None)
-            + (pair.speed is not None and pair.speed.log is not None and pair.speed.log.p is not None)
-            for pair in self.pairs
-        )
+        return sum(len(pair.tests) for pair in self.pairs)
 
     def seeds_needed(self, pair: Pair) -> int | None:
         """The seeds that would likely decide about a method's end, if its difference is what it seems; None if none.

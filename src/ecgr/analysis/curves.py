@@ -17,8 +17,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from scipy import special
-
 from ecgr.analysis.statistics import equivalence_p, paired_t_interval, resampled_t, sign_flip_p
 
 LEVEL = 0.95
@@ -161,23 +159,12 @@ def levelled_off(curves: Curves, margin: float) -> bool:
     """
     if len(curves) < 2 or any(len(curve) < 2 for curve in curves.values()):
         return False
-    return upper_bound(_gains(curves)) < margin
+    return paired_t_interval(_gains(curves), 2 * LEVEL - 1)[1] < margin  # one-sided
 
 
 def _gains(curves: Curves) -> list[float]:
     """What each seed gained in the second half of its rounds."""
     return [curve[-1] - curve[(len(curve) + 1) // 2 - 1] for curve in curves.values()]
-
-
-def upper_bound(values: Sequence[float]) -> float:
-    """The one-sided 95 % upper bound of the mean.
-
-    >>> round(upper_bound([1.0, 2.0, 3.0]), 3)
-    3.686
-    """
-    mean, count = fmean(values), len(values)
-    spread = math.sqrt(sum((value - mean) ** 2 for value in values) / (count - 1) / count)
-    return mean + float(special.stdtrit(count - 1, LEVEL)) * spread
 
 
 def gap_closed(

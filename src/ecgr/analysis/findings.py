@@ -61,6 +61,12 @@ class Pair:
         return {} if self.difference is None else dict(zip(self.seeds, self.difference.differences, strict=True))
 
     @property
+    def tests(self) -> dict[str, Estimate]:
+        """What of it is tested: its end, its speed."""
+        own = {"end": self.difference, "speed": self.speed and self.speed.log}
+        return {what: found for what, found in own.items() if found is not None and found.p is not None}
+
+    @property
     def small(self) -> bool:
         """Whether the whole interval of the difference lies within the margin."""
         interval = None if self.difference is None else self.difference.interval
@@ -70,36 +76,6 @@ class Pair:
     def identical(self) -> bool:
         """Whether both ended the same in every seed, to the bit."""
         return self.difference is not None and not any(self.difference.differences)
-
-
-def find(
-    methods: Mapping[str, Curves],
-    baseline: str,
-    margin: float,
-    *,
-    failed: Mapping[str, Sequence[int]] | None = None,
-    pooled: Curves | None = None,
-    constant_rate: bool = True,
-    overlap: float | None = None,
-) -> list[Pair]:
-    """Every method against the baseline, with verdicts; the arguments are those of `estimate`.
-
-    >>> slow = {s: [s / 1000 + r / 100 for r in range(1, 21)] for s in range(10)}
-    >>> ahead = {s: [score + 0.05 + 0.001 * s for score in curve] for s, curve in slow.items()}
-    >>> [(pair.method, pair.verdict, pair.sooner) for pair in find({"slow": slow, "ahead": ahead}, "slow", 0.005)]
-    [('ahead', 'ahead', 'sooner')]
-    """
-    return judge(
-        estimate(
-            methods,
-            baseline,
-            margin,
-            failed=failed,
-            pooled=pooled,
-            constant_rate=constant_rate,
-            overlap=overlap,
-        )
-    )
 
 
 def estimate(
@@ -112,7 +88,7 @@ def estimate(
     constant_rate: bool = True,
     overlap: float | None = None,
 ) -> list[Pair]:
-    """Every method against the baseline, not judged yet.
+    """Every method against the baseline; `judge` gives the verdicts.
 
     Args:
         methods: curves by method; a method that diverged on every seed has none.
@@ -151,31 +127,37 @@ def estimate(
                     score=fmean(curve[-1] for curve in own.values()),
                     baseline_score=fmean(curve[-1] for curve in other.values()),
                     gap_closed=None if pooled is None else gap_closed(other, own, pooled, margin, overlap),
-                    rounds=len(other[seeds[0]]),
                 )
             )
     return pairs
 
 
 def judge(pairs: Sequence[Pair]) -> list[Pair]:
-    """The pairs with their p-values corrected over all ends and speeds, and with their verdicts."""
-    tests: list[tuple[int, str, Estimate]] = []
+    """The pairs with their p-values corrected over all ends and speeds, and with their verdicts.
+
+    >>> slow = {s: [s / 1000 + r / 100 for r in range(1, 21)] for s in range(10)}
+    >>> ahead = {s: [score + 0.05 + 0.001 * s for score in curve] for s, curve in slow.items()}
+    >>> pairs = estimate({"slow": slow, "ahead": ahead}, "slow", margin=0.005)
+    >>> [(pair.method, pair.verdict, pair.sooner) for pair in judge(pairs)]
+    [('ahead', 'ahead', 'sooner')]
+    """
+    p = {(place, what): own.p or 0.0 for place, pair in enumerate(pairs) for what, own in pair.tests.items()}
+    corrected, judged = _holm(p), []
     for place, pair in enumerate(pairs):
-        if pair.difference is not None and pair.difference.p is not None:
-            tests.append((place, "difference", pair.difference))
-        if pair.speed is not None and pair.speed.log is not None and pair.speed.log.p is not None:
-            tests.append((place, "log", pair.speed.log))
-    found = [own.p or 0.0 for _, _, own in tests]
-    corrected, floors = list(pairs), [1.0] * len(pairs)
-    for index, ((place, what, own), p_holm) in enumerate(zip(tests, holm(found), strict=True)):
-        pair, better = corrected[place], replace(own, p_holm=p_holm)
-        if what == "difference":
-            corrected[place] = replace(pair, difference=better)
-            least = sign_flip_floor(len(own.differences)) if pair.overlap is None else 0.0
-            floors[place] = holm([*found[:index], min(least, found[index]), *found[index + 1 :]])[index]
-        elif pair.speed is not None:
-            corrected[place] = replace(pair, speed=replace(pair.speed, log=better))
-    return [_judge(pair, floor) for pair, floor in zip(corrected, floors, strict=True)]
+        difference, speed, end, floor = pair.difference, pair.speed, (place, "end"), 1.0
+        if end in p:
+            least = sign_flip_floor(len(pair.seeds)) if pair.overlap is None else 0.0
+            floor = _holm({**p, end: min(least, p[end])})[end]
+        if difference is not None:
+            difference = replace(difference, p_holm=corrected.get(end))
+        if speed is not None and speed.log is not None:
+            speed = replace(speed, log=replace(speed.log, p_holm=corrected.get((place, "speed"))))
+        judged.append(_judge(replace(pair, difference=difference, speed=speed), floor))
+    return judged
+
+
+def _holm(p: Mapping[tuple[int, str], float]) -> dict[tuple[int, str], float]:
+    return dict(zip(p, holm(list(p.values())), strict=True))
 
 
 def _judge(pair: Pair, floor: float) -> Pair:

@@ -1,5 +1,6 @@
 """What a number of seeds and rows can show at all, said before anything is run."""
 
+import itertools
 from dataclasses import dataclass
 from math import ceil, sqrt
 from statistics import NormalDist
@@ -55,7 +56,7 @@ class Power:
         return f"{given} can decide: {effect}, a much smaller one likely not{floor}."
 
 
-def power_of(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER, overlap: float | None = None) -> Power:
+def power_of(seeds: int, rows: int, overlap: float | None = None) -> Power:
     """What ``seeds`` paired seeds and ``rows`` tests in one Holm family can show.
 
     With ``overlap``, the ratio of test to training samples where the split is redrawn with the seed, p has no floor
@@ -68,56 +69,47 @@ def power_of(seeds: int, rows: int, alpha: float = ALPHA, power: float = POWER, 
     5 seeds and 1 test cannot decide: p after Holm cannot fall below 0.062; 6 seeds are the least, 10 are better.
     """
     rows = max(1, rows)
-    smallest, least, wider = min(1.0, rows * sign_flip_floor(seeds)), least_seeds(rows, alpha), 1.0
+    smallest, least, wider = min(1.0, rows * sign_flip_floor(seeds)), least_seeds(rows), 1.0
     if overlap is not None:
         smallest, least, wider = float(seeds < LEAST_RESAMPLED), LEAST_RESAMPLED, sqrt(1 + overlap * seeds)
-    found = _detectable(seeds, alpha / rows, power) if smallest < alpha else None
+    found = _detectable(seeds, ALPHA / rows) if smallest < ALPHA else None
     return Power(seeds, rows, smallest, None if found is None else wider * found, least)
 
 
-def least_seeds(rows: int, alpha: float = ALPHA) -> int:
+def least_seeds(rows: int) -> int:
     """The fewest seeds with which a sign-flip test can decide in a family of ``rows``.
 
     >>> [least_seeds(rows) for rows in (1, 2, 5, 20)]
     [6, 7, 8, 10]
     """
-    seeds = 1
-    while max(1, rows) * sign_flip_floor(seeds) >= alpha:
-        seeds += 1
-    return seeds
+    return next(seeds for seeds in itertools.count(1) if max(1, rows) * sign_flip_floor(seeds) < ALPHA)
 
 
-def seeds_for_effect(dz: float | None, rows: int, alpha: float = ALPHA, power: float = POWER) -> int | None:
-    """Seeds for a verdict with this power at an effect of ``dz``, after the correction over ``rows``.
+def seeds_for_effect(dz: float | None, rows: int) -> int | None:
+    """Seeds for a verdict with ``POWER`` at an effect of ``dz``, after the correction over ``rows``.
 
     Planned at the level that Holm asks of the smallest p-value; the sign-flip test must be able to reach it.
 
     >>> seeds_for_effect(5.0, rows=1), seeds_for_effect(1.0, rows=1), seeds_for_effect(0.0, rows=1)
     (6, 10, None)
     """
-    if dz is None or (pairs := pairs_needed(dz, power, alpha / max(1, rows))) is None:
+    if dz is None or (pairs := pairs_needed(dz, POWER, ALPHA / max(1, rows))) is None:
         return None
-    return max(pairs, least_seeds(rows, alpha))
+    return max(pairs, least_seeds(rows))
 
 
-def _detectable(seeds: int, alpha: float, power: float) -> float | None:
-    """The effect that is found with this power at this level: by the interval, and by the sign flips.
+def _detectable(seeds: int, alpha: float) -> float | None:
+    """The effect that is found with ``POWER`` at this level: by the interval, and by the sign flips.
 
     The sign-flip test is close to the t test but where only one pattern of signs is rare enough: then all differences
     must agree in sign.
     """
+    from scipy.optimize import brentq  # slow to import
 
-    def chance(effect: float) -> float:
-        if 2 * sign_flip_floor(seeds) <= alpha:
-            return t_test_power(seeds, effect, alpha)
-        return min(t_test_power(seeds, effect, alpha), NormalDist().cdf(effect) ** seeds)
+    def lacking(effect: float) -> float:
+        chance = t_test_power(seeds, effect, alpha)
+        if 2 * sign_flip_floor(seeds) > alpha:
+            chance = min(chance, NormalDist().cdf(effect) ** seeds)
+        return POWER - chance
 
-    low, high = 0.0, 1.0
-    while chance(high) < power:
-        low, high = high, 2 * high
-        if high > LARGEST:
-            return None
-    while high - low > 1e-4:
-        middle = (low + high) / 2
-        low, high = (low, middle) if chance(middle) >= power else (middle, high)
-    return high
+    return None if lacking(LARGEST) > 0 else float(brentq(lacking, 0.0, LARGEST))

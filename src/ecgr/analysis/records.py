@@ -30,21 +30,17 @@ OWN_DATA = ("mean ", " on clients' own data")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """One run: its record, its rounds read once, and its summary with the labels that set it apart."""
+    """One run: its record, its rounds read once of those it was to have, and its summary."""
 
     record: RunRecord
     summary: RunSummary
     state: State
     rounds: tuple[dict[str, Any], ...]
+    planned: int
 
     @property
     def name(self) -> str:
         return self.record.directory.resolve().name
-
-    @property
-    def planned(self) -> int:
-        """Rounds it was to have."""
-        return _planned(self.record, self.rounds)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -139,8 +135,11 @@ def group_runs(runs: Sequence[Run], baseline: str) -> dict[str, list[MethodRuns]
 
 def _run(record: RunRecord, method: str, setting: str, tuned: bool) -> Run:
     rounds, metric, state = tuple(record.rounds), quantity_of(record.manifest), state_of(record)
+    planned = int(record.config.get("federation", {}).get("rounds", len(rounds)))
     key = metric.name.removeprefix(OWN_DATA[0]).removesuffix(OWN_DATA[1])
-    lost = (None,) * (_planned(record, rounds) - len(rounds)) if state == "diverged" else ()
+    lost = (None,) * (planned - len(rounds)) if state == "diverged" else ()
+    last = rounds[-1] if rounds else {}
+    up, down = last.get("bytes_up"), last.get("bytes_down")
     summary = RunSummary(
         method=method,
         seed=record.seed,
@@ -153,23 +152,12 @@ def _run(record: RunRecord, method: str, setting: str, tuned: bool) -> Run:
         constant_rate=record.config.get("schedule", {}).get("name", "constant") == "constant",
         tuned=tuned,
         overlap=record.manifest.get("overlap"),
-        privacy=rounds[-1].get("privacy") if rounds else None,
-        own=tuple((int(client), value) for client, value in _own(rounds).items()),
-        sent=_sent(rounds[-1]) if rounds else None,
+        privacy=last.get("privacy"),
+        own=tuple((int(client), value) for client, value in last.get("own", {}).get("clients", {}).items()),
+        sent=None if up is None or down is None else int(up + down),
         weight=record.manifest.get("tested", 1),
     )
-    return Run(record, summary, state, rounds)
-
-
-def _sent(row: Mapping[str, Any]) -> int | None:
-    up, down = row.get("bytes_up"), row.get("bytes_down")
-    return None if up is None or down is None else int(up + down)
-
-
-def _own(rounds: Sequence[Mapping[str, Any]]) -> Mapping[str, float]:
-    """Each client's score in the last round, where clients were scored on their own samples."""
-    found: Mapping[str, float] = rounds[-1].get("own", {}).get("clients", {}) if rounds else {}
-    return found
+    return Run(record, summary, state, rounds, planned)
 
 
 def _goes_with_data(key: str, configs: Sequence[Mapping[str, Any]]) -> bool:
@@ -211,11 +199,6 @@ def state_of(record: RunRecord) -> State:
     if record.diverged is not None:
         return "diverged"
     return "still going" if _held(holder_path(record.directory)) else "interrupted"
-
-
-def _planned(record: RunRecord, rounds: Sequence[Mapping[str, Any]]) -> int:
-    """Rounds a run was to have."""
-    return int(record.config.get("federation", {}).get("rounds", len(rounds)))
 
 
 def _method(record: RunRecord) -> str:

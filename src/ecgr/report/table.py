@@ -15,10 +15,9 @@ from typing import Any
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.curves import LEVEL
 from ecgr.analysis.findings import Pair
-from ecgr.analysis.own import own_data
 from ecgr.analysis.power import ALPHA
 from ecgr.analysis.quantities import ACCURACY, Quantity, count
-from ecgr.analysis.summaries import mean_or_none
+from ecgr.analysis.summaries import mean_or_none, own_data
 from ecgr.report.words import advice, best_first, by_setting, cautions, factor, sentence, visible, worth
 
 CSV = {

@@ -15,9 +15,9 @@ from typing import Any
 from ecgr.analysis.comparison import REFERENCES, Comparison
 from ecgr.analysis.curves import LEVEL, MISSED, Estimate
 from ecgr.analysis.findings import Pair
-from ecgr.analysis.own import own_data
 from ecgr.analysis.power import least_seeds
 from ecgr.analysis.quantities import count
+from ecgr.analysis.summaries import own_data
 
 SEEDS = 10
 """With fewer, only large differences are found."""
