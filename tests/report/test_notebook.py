@@ -10,7 +10,7 @@ import pytest
 
 import ecgr
 from ecgr.analysis.comparison import Comparison
-from ecgr.report.notebook import to_html
+from ecgr.report.answer import to_html
 from ecgr.report.picture import ends_of, to_svg
 from ecgr.report.words import advice, visible
 from support.hostile import HOSTILE

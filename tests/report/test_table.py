@@ -10,7 +10,7 @@ from rich.console import Console
 
 from ecgr.analysis.comparison import Comparison, compare
 from ecgr.analysis.summaries import RunSummary
-from ecgr.report.notebook import to_html
+from ecgr.report.answer import to_html
 from ecgr.report.table import CSV, Table, result_rows, results_table, to_csv, to_json, to_latex
 from ecgr.report.terminal import to_table
 from ecgr.report.words import sentence

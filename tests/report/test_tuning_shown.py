@@ -5,7 +5,6 @@ from typing import Any
 from xml.etree import ElementTree
 
 from ecgr.analysis.comparison import Comparison
-from ecgr.analysis.quantities import ACCURACY
 from ecgr.report.picture import trials_svg
 from ecgr.report.table import tuning_table
 from ecgr.report.words import cautions
@@ -26,7 +25,7 @@ def tuned(agreeing: int = 4) -> Comparison:
 
 
 def test_every_trial_is_a_dot_and_better_scores_are_higher() -> None:
-    drawing = ElementTree.fromstring(trials_svg(tuned().tuning, ACCURACY, {"fedavg": 0, "a": 1}))
+    drawing = ElementTree.fromstring(trials_svg(tuned(), {"fedavg": 0, "a": 1}))
     circles = [(group.findtext("title") or "", group.find("circle")) for group in drawing.findall("g")]
     assert len(circles) == 6
     heights = {told: float(dot.attrib["cy"]) for told, dot in circles if dot is not None}

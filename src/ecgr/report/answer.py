@@ -1,7 +1,8 @@
-"""The answer that a comparison gives: to print, to read, to write."""
+"""The answer that a comparison gives: to print, to read, to write, to look at in a notebook."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from html import escape
 from io import StringIO
 from pathlib import Path
 
@@ -11,12 +12,12 @@ from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.summaries import summaries_json
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.files import make_directory, write_atomically
-from ecgr.report.notebook import to_html
 from ecgr.report.page import write_report
-from ecgr.report.table import to_csv
+from ecgr.report.picture import ends_of, to_svg
+from ecgr.report.table import results_table, to_csv
 from ecgr.report.table import to_json as comparison_json
 from ecgr.report.terminal import answer_parts
-from ecgr.report.words import best_first
+from ecgr.report.words import advice, best_first, cautions, visible, worth
 from ecgr.runs.record import to_json
 
 WIDTH = 80
@@ -62,3 +63,37 @@ class Answer(Comparison):
         text = StringIO()
         Console(file=text, width=WIDTH, color_system=None, force_jupyter=False).print(self)  # a text there, too
         return "\n".join(line.rstrip() for line in text.getvalue().splitlines())
+
+
+def to_html(comparison: Comparison) -> str:
+    """An answer in a notebook: a piece of HTML that stands by itself, without an extra, a style sheet or a script.
+
+    Every name is escaped, and control characters are made visible.
+    """
+    if not comparison.pairs:
+        return "<p>Nothing was compared.</p>"
+    shown = results_table(comparison)
+    sides = ["right" if column.numeric else "left" for column in shown.columns]
+
+    def told(text: str) -> str:
+        return escape(visible(text))
+
+    def row(tag: str, texts: Iterable[str]) -> str:
+        cells = zip(sides, texts, strict=True)
+        return "".join(f'<{tag} style="text-align: {side}">{told(text)}</{tag}>' for side, text in cells)
+
+    return "\n".join(
+        [
+            '<div class="ecgr-answer tex2jax_ignore mathjax_ignore">',  # a dollar in a name is no formula
+            f"<p><strong>{told(advice(comparison))}</strong></p>",
+            *(f'<div style="max-width: 560px">{visible(to_svg(ends))}</div>' for ends in ends_of(comparison)),
+            "<table>",
+            f'<caption style="text-align: left">{told(shown.caption)}</caption>',
+            f"<thead><tr>{row('th', [column.label for column in shown.columns])}</tr></thead>",
+            "<tbody>",
+            *(f"<tr>{row('td', [cell.text for cell in cells])}</tr>" for cells in shown.rows),
+            "</tbody></table>",
+            *(f"<p>{told(line)}</p>" for line in [*worth(comparison, everything=False), *cautions(comparison)]),
+            "</div>",
+        ]
+    )

@@ -57,7 +57,7 @@ def render(comparison: Comparison) -> str:
     return environment.get_template("report.html.j2").render(
         text,
         pictures={visible(ends.setting): Markup(visible(to_svg(ends, colours))) for ends in ends_of(comparison)},
-        trials=Markup(visible(_trials(comparison, colours))),
+        trials=Markup(visible(trials_svg(comparison, colours))),
         data=htmlsafe_json_dumps(data, separators=(",", ":"), sort_keys=False),
         drawn=data,
         policy=policy(scripts=[plotly, script], styles=[style, ""]),
@@ -66,12 +66,6 @@ def render(comparison: Comparison) -> str:
         plotly_styles=injected_styles(plotly),
         script=Markup(script),
     )
-
-
-def _trials(comparison: Comparison, colours: Mapping[str, int]) -> str:
-    """The picture of the trials, where there are any."""
-    pairs = comparison.pairs
-    return trials_svg(comparison.tuning, pairs[0].metric, colours) if comparison.tuning and pairs else ""
 
 
 def page_content(comparison: Comparison) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -124,21 +124,21 @@ PLOT = 150
 """The height of the trials' picture."""
 
 
-def trials_svg(tuning: Mapping[str, Mapping[str, Any]], metric: Quantity, colours: Mapping[str, int]) -> str:
+def trials_svg(comparison: Comparison, colours: Mapping[str, int]) -> str:
     """Every trial of tuning by its learning rate and its score after the first stage; the choices are large.
 
     A trial that failed stands below the axis. Empty where no learning rate was tuned.
     """
     dots = [
         (trial["values"] == own["chosen"], method, trial["values"][RATE], _first(trial))
-        for method, own in tuning.items()
+        for method, own in comparison.tuning.items()
         for trial in own["trials"]
         if trial["values"].get(RATE, 0) > 0
     ]
     scores = [score for *_, score in dots if score is not None]
-    if not scores:
+    if not scores or not comparison.pairs:
         return ""
-    rates = [math.log10(rate) for _, _, rate, _ in dots]
+    metric, rates = comparison.pairs[0].metric, [math.log10(rate) for _, _, rate, _ in dots]
     low, high = min(rates) - 0.05, max(rates) + 0.05
     worst, best = min(scores), max(scores)
 

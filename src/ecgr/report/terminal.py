@@ -119,12 +119,9 @@ def _panel(panel: Ends, width: int, marks: Marks) -> Iterator[tuple[str, str]]:
             yield f"{_cut(mark.label, names, marks).ljust(names)} {''.join(row)}".rstrip(), mark.kind
     low, high = panel.span if panel.metric.larger_is_better else panel.span[::-1]
     left, right = panel.metric.level(low), panel.metric.level(high)
-    named = {
-        _reference(panel, mark, marks): [
-            panel.label(each) for each in beside if panel.beyond(each) == panel.beyond(mark)
-        ]
-        for mark in beside
-    }
+    named: dict[str, list[str]] = {}
+    for mark in beside:
+        named.setdefault(_reference(panel, mark, marks), []).append(panel.label(mark))
     legend = "  ".join(f"{sign} {', '.join(names)}" for sign, names in named.items())
     yield f"{' ' * names} {left}{legend.center(cells - len(left) - len(right))}{right}", ""
 
