@@ -44,3 +44,13 @@ def made_up(gains: dict[str, float], seeds: int = 10, rounds: int = 8) -> Compar
             for seed in range(seeds)
         ]
     )
+
+
+def tuning_of(agreeing: int) -> dict[str, Any]:
+    """Three trials of a method, and how many of four seeds agree with the choice."""
+    trials = [
+        {"values": {"optimizer.lr": rate}, "mean": score, "scores": [{"100": score, "101": score}]}
+        for rate, score in ((0.01, 0.5), (0.1, 0.8), (1.0, None))
+    ]
+    without = {str(seed): {"optimizer.lr": 0.1} for seed in range(4)}
+    return {"chosen": {"optimizer.lr": 0.1}, "agreeing": agreeing, "without": without, "trials": trials}

@@ -1,7 +1,8 @@
-"""An answer in a notebook: the comparison's own table and pictures, and names that stay names."""
+"""An answer in a notebook, and the small pictures: the comparison's own numbers, and names that stay names."""
 
 import re
 import sys
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from xml.etree import ElementTree
@@ -11,8 +12,10 @@ import pytest
 import ecgr
 from ecgr.analysis.comparison import Comparison
 from ecgr.report.answer import to_html
-from ecgr.report.picture import ends_of, to_svg
-from ecgr.report.words import advice, visible
+from ecgr.report.picture import ends_of, to_svg, trials_svg
+from ecgr.report.table import tuning_table
+from ecgr.report.words import advice, cautions, visible
+from support.findings import made_up, tuning_of
 from support.hostile import HOSTILE
 from support.runs import write_run
 
@@ -48,15 +51,20 @@ def answer_of(directory: Path, method: str = "ecgr", seeds: int = 7) -> ecgr.Ans
     return ecgr.compare([directory])
 
 
-def test_a_notebook_shows_the_advice_the_table_and_the_picture(tmp_path: Path) -> None:
+def test_a_notebook_shows_advice_table_and_picture_and_needs_no_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     answer = answer_of(tmp_path)
+    for module in ("jinja2", "markupsafe", "plotly", "matplotlib"):
+        monkeypatch.setitem(sys.modules, module, None)
     told = Tags(answer._repr_html_())
     (pair,) = answer.pairs
-    assert told.names.count("svg") == 1
-    assert told.names.count("circle") == 2  # the baseline and the method
+    assert (told.names.count("svg"), told.names.count("circle")) == (1, 2)  # the baseline and the method
     assert {pair.method, pair.verdict, advice(answer)} <= set(told.texts)
     assert set(told.names) <= ALLOWED
     assert not {"class", "role"}.isdisjoint(told.attributes)
+    assert repr(answer) == f"Answer({pair.method} {pair.verdict})"
+    assert "Nothing" in to_html(Comparison("fedavg", ()))
 
 
 def test_the_picture_is_well_formed_and_the_pages_own(tmp_path: Path) -> None:
@@ -77,17 +85,19 @@ def test_a_name_stays_a_name(tmp_path: Path, name: str) -> None:
     assert re.search(re.escape(visible(name).strip()), " ".join(told.texts))
 
 
-def test_nothing_compared_is_said() -> None:
-    assert "Nothing" in to_html(Comparison("fedavg", ()))
-
-
-def test_it_needs_no_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    answer = answer_of(tmp_path)
-    for module in ("jinja2", "markupsafe", "plotly", "matplotlib"):
-        monkeypatch.setitem(sys.modules, module, None)
-    assert "<svg" in answer._repr_html_()
-
-
-def test_its_repr_is_a_line(tmp_path: Path) -> None:
-    answer = answer_of(tmp_path)
-    assert repr(answer) == f"Answer({answer.pairs[0].method} {answer.pairs[0].verdict})"
+def test_tuning_is_shown_with_every_trial_and_how_sure_the_choice_is() -> None:
+    sure, unsure = (
+        replace(made_up({"a": 0.03}), tuning={"fedavg": tuning_of(4), "a": tuning_of(agreeing)}) for agreeing in (4, 1)
+    )
+    drawing = ElementTree.fromstring(trials_svg(sure, {"fedavg": 0, "a": 1}))
+    circles = [(group.findtext("title") or "", group.find("circle")) for group in drawing.findall("g")]
+    assert len(circles) == 6
+    heights = {told: float(dot.attrib["cy"]) for told, dot in circles if dot is not None}
+    assert heights["a: 0.1, 80.0 %, chosen"] < heights["a: 0.01, 50.0 %"] < heights["a: 1, failed"]
+    shown = tuning_table(unsure)
+    assert shown is not None
+    rows = [[cell.text for cell in row] for row in shown.rows]
+    assert rows == [["fedavg", "lr 0.1", "3", "4 of 4"], ["a", "lr 0.1", "3", "1 of 4"]]
+    assert [line for line in cautions(unsure) if line.startswith("a: other tuning seeds")]
+    assert not [line for line in cautions(sure) if "tuning seeds" in line]
+    assert tuning_table(made_up({"a": 0.03})) is None
