@@ -1,6 +1,7 @@
 """Constructed curves: each kind of difference is named for what it is, and the error rates are what they should be."""
 
 import math
+from collections.abc import Mapping
 
 import numpy as np
 import pytest
@@ -30,29 +31,19 @@ def only(method: Curves, baseline: Curves, **options: object) -> Pair:
 
 
 STEADY = curves(0.9, 10)
-VERDICTS: dict[str, tuple[Curves, Curves, dict[str, object], str, str | None]] = {
+SHORT = curves(0.9, 20, rounds=15)
+DECAYING, FAILED = {"constant_rate": False}, {"failed": {"method": [3]}}
+VERDICTS: dict[str, tuple[Curves, Curves, Mapping[str, object], str, str | None]] = {
     "only better": (curves(0.95, 10, stream=1), STEADY, {}, "better", "sooner"),
     "only worse": (curves(0.85, 10, stream=1), STEADY, {}, "worse", None),
-    "crosses, and never gets to where the baseline ends": (
-        *(curves(0.85, 3, stream=1), curves(0.9, 8)),
-        *({}, "worse", None),
-    ),
+    "crosses, and never arrives": (curves(0.85, 3, stream=1), curves(0.9, 8), {}, "worse", None),
     "the same": (STEADY, STEADY, {}, "equal", None),
-    "not levelled off": (
-        *(curves(0.9, 10, rounds=15, stream=1), curves(0.9, 20, rounds=15)),
-        *({}, "ahead", "sooner"),
-    ),
-    "not levelled off, slower": (
-        *(curves(0.9, 40, rounds=15, stream=1), curves(0.9, 20, rounds=15)),
-        *({}, "behind", None),
-    ),
-    "under a decaying schedule": (
-        *(curves(0.95, 10, stream=1), STEADY),
-        *({"constant_rate": False}, "ahead", "sooner"),
-    ),
+    "not levelled off": (curves(0.9, 10, rounds=15, stream=1), SHORT, {}, "ahead", "sooner"),
+    "not levelled off, slower": (curves(0.9, 40, rounds=15, stream=1), SHORT, {}, "behind", None),
+    "under a decaying schedule": (curves(0.95, 10, stream=1), STEADY, DECAYING, "ahead", "sooner"),
     "noise": (curves(0.9, 10, noise=0.03, stream=1), curves(0.9, 10, noise=0.03), {}, "inconclusive", None),
     "five seeds": ({s: c for s, c in curves(0.95, 10).items() if s < 5}, STEADY, {}, "too few seeds", None),
-    "failed on a seed": (curves(0.95, 10, stream=1), STEADY, {"failed": {"method": [3]}}, "diverged", None),
+    "failed on a seed": (curves(0.95, 10, stream=1), STEADY, FAILED, "diverged", None),
 }
 
 

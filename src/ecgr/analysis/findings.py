@@ -63,7 +63,7 @@ class Pair:
     @property
     def tests(self) -> dict[str, Estimate]:
         """What of it is tested: its end, its speed."""
-        own = {"end": self.difference, "speed": self.speed and self.speed.log}
+        own = {"end": self.difference, "speed": self.speed.log if self.speed else None}
         return {what: found for what, found in own.items() if found is not None and found.p is not None}
 
     @property

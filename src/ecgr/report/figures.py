@@ -24,13 +24,14 @@ from ecgr.analysis.records import MethodRuns, flat, group_runs, varying_keys
 from ecgr.errors import DataError, EnvironmentFault, missing_extra
 from ecgr.files import make_directory, write_atomically
 from ecgr.report.page_data import arrivals, axis_title, by_client, colour_numbers
-from ecgr.report.picture import Ends, ends_of
+from ecgr.report.picture import Ends, cut, ends_of
 from ecgr.report.table import to_csv, to_latex
 from ecgr.report.words import visible
 from ecgr.simulation.kept import Kept
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis, YAxis
     from matplotlib.figure import Figure
 
 WIDTHS = {"one-column": 3.35, "two-column": 6.9}
@@ -141,7 +142,7 @@ def answer_panels(
         if line is not None and own.method in arrived:
             number, target = arrived[own.method]
             right.plot([number], [scale * target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
-    whole_rounds(right)
+    whole_numbers(right.xaxis)
     right.set(xlabel="round", ylabel=axis_title(ends.metric))
     right.grid(axis="y", linewidth=0.4, color="0.88")
 
@@ -156,11 +157,11 @@ def panel_grid(count: int, width: float) -> tuple[int, int]:
     return math.ceil(count / columns), columns
 
 
-def whole_rounds(ax: "Axes") -> None:
-    """Mark whole rounds only."""
+def whole_numbers(axis: "XAxis | YAxis") -> None:
+    """Mark whole rounds and steps only."""
     from matplotlib.ticker import MaxNLocator
 
-    ax.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+    axis.set_major_locator(MaxNLocator(4, integer=True))
 
 
 def curve_panels(figure: "Figure", panels: Sequence[Panel], baseline: str) -> None:
@@ -184,7 +185,7 @@ def _panels(figure: "Figure", below: str, beside: Sequence[str]) -> list["Axes"]
     rows, columns = panel_grid(len(beside), figure.get_figwidth())
     axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
     for place, (ax, name) in enumerate(zip(axes, beside, strict=False)):
-        whole_rounds(ax)
+        whole_numbers(ax.xaxis)
         if place % columns == 0:
             ax.set_ylabel(name)
         if place >= len(beside) - columns:
@@ -197,8 +198,7 @@ def _panels(figure: "Figure", below: str, beside: Sequence[str]) -> list["Axes"]
 
 def short_title(text: str, longest: int = LONGEST_TITLE) -> str:
     """A label on one line, as it may be shown, cut if it is long."""
-    line = " ".join(str(visible(text)).split())
-    return line if len(line) <= longest else line[: longest - 1] + "…"
+    return cut(" ".join(str(visible(text)).split()), longest)
 
 
 def ablations(methods: Sequence[MethodRuns]) -> dict[str, list[Panel]]:
@@ -243,6 +243,7 @@ def kept_maps(figure: "Figure", entries: Sequence[Kept]) -> None:
             vmax=1,
             extent=(0.5, width + 0.5, first - 0.5, last + 0.5),
         )
+        whole_numbers(ax.yaxis)
         ax.set_title(f"client {client}")
 
 

@@ -19,7 +19,7 @@ from ecgr.errors import missing_extra
 from ecgr.files import make_directory, write_atomically
 from ecgr.report.page_data import colour_numbers, page_data
 from ecgr.report.page_text import page_text
-from ecgr.report.picture import ends_of, to_svg, trials_svg
+from ecgr.report.picture import ends_of, to_svg
 from ecgr.report.words import visible
 
 SCRIPTS = ("base.js", "tables.js", "curves.js", "steps.js", "federation.js", "start.js")
@@ -42,7 +42,8 @@ def render(comparison: Comparison) -> str:
         from plotly.offline import get_plotlyjs
     except ImportError:
         raise missing_extra("the report", "report") from None
-    data, text = page_content(comparison)
+    groups = group_runs(comparison.runs, comparison.baseline)
+    data, text = visible(page_data(groups, comparison)), visible(page_text(groups, comparison))
     colours = colour_numbers((run.summary.method for run in comparison.runs), comparison.baseline)
     # Only these files of the package, plotly's own and small pictures, which escape, are put on the page as they are.
     style, plotly = _static("report.css"), _seal(get_plotlyjs())
@@ -56,8 +57,8 @@ def render(comparison: Comparison) -> str:
     )
     return environment.get_template("report.html.j2").render(
         text,
+        sections=sections(data, text),
         pictures={visible(ends.setting): Markup(visible(to_svg(ends, colours))) for ends in ends_of(comparison)},
-        trials=Markup(visible(trials_svg(comparison, colours))),
         data=htmlsafe_json_dumps(data, separators=(",", ":"), sort_keys=False),
         drawn=data,
         policy=policy(scripts=[plotly, script], styles=[style, ""]),
@@ -66,13 +67,6 @@ def render(comparison: Comparison) -> str:
         plotly_styles=injected_styles(plotly),
         script=Markup(script),
     )
-
-
-def page_content(comparison: Comparison) -> tuple[dict[str, Any], dict[str, Any]]:
-    """What is drawn and what is told."""
-    groups = group_runs(comparison.runs, comparison.baseline)
-    data, text = page_data(groups, comparison), page_text(groups, comparison)
-    return visible(data), visible({**text, "sections": sections(data, text)})
 
 
 def sections(data: Mapping[str, Any], text: Mapping[str, Any]) -> list[dict[str, str]]:

@@ -16,8 +16,10 @@ from numpy.typing import NDArray
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.quantities import Quantity
 from ecgr.analysis.records import MethodRuns, Run
+from ecgr.analysis.summaries import mean_or_none
 from ecgr.simulation.kept import Kept
 
+RATE = "optimizer.lr"
 MOST_FEDERATIONS = 20
 BUDGET = 500_000
 """Bytes, before base64, for the maps of all runs together."""
@@ -36,6 +38,7 @@ def page_data(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison
     colours = colour_numbers((own.method for own in methods), comparison.baseline)
     return {
         "groups": [_group(own, colours, arrivals(comparison, setting)) for setting, own in groups.items()],
+        "trials": _trials(comparison, colours),
         "steps": _steps(groups),
         "federations": _federations(run for own in methods for run in own.runs),
     }
@@ -97,6 +100,36 @@ def _group(
                 ],
             }
             for own in methods
+        ],
+    }
+
+
+def _trials(comparison: Comparison, colours: Mapping[str, int]) -> dict[str, Any] | None:
+    """Every trial of tuning: its learning rate, its score after the first stage (None if it failed), if it was chosen.
+
+    None where no learning rate was tuned.
+    """
+    dots = {
+        method: [
+            (trial["values"][RATE], mean_or_none(list(trial["scores"][0].values())), trial["values"] == own["chosen"])
+            for trial in own["trials"]
+            if trial["values"].get(RATE, 0) > 0 and trial["scores"]
+        ]
+        for method, own in comparison.tuning.items()
+    }
+    if not comparison.pairs or all(score is None for own in dots.values() for _, score, _ in own):
+        return None
+    metric = comparison.pairs[0].metric
+    return {
+        "metric": axis_title(metric).removeprefix("test "),
+        "larger_is_better": metric.larger_is_better,
+        "methods": [
+            {
+                "label": method,
+                "colour": colours.get(method, -1),
+                "dots": [[_short(rate), _short(score, metric.scale), chosen] for rate, score, chosen in own],
+            }
+            for method, own in dots.items()
         ],
     }
 

@@ -15,7 +15,7 @@ from ecgr.analysis.heterogeneity import of_counts
 from ecgr.analysis.quantities import count
 from ecgr.analysis.records import MethodRuns, Run, flat, varying_keys
 from ecgr.files import to_toml
-from ecgr.report.table import Cell, Table, results_table, statistics_table, table, tuning_table
+from ecgr.report.table import Cell, Table, Value, results_table, statistics_table, table, tuning_table
 from ecgr.report.words import advice, best_first, cautions, details, listed, promised, sentence, worth
 
 NAMED = 6
@@ -230,13 +230,13 @@ def run_table(runs: Sequence[Run]) -> Table:
 def data_hashes(runs: Sequence[Run]) -> Table | None:
     """The SHA-256 of every data file that was read, each once."""
     files = ((str(name), str(digest)) for run in runs for name, digest in run.record.manifest.get("data", {}).items())
-    rows = [[name, digest, times] for (name, digest), times in Counter(files).items()]
+    rows: list[list[Value]] = [[name, digest, times] for (name, digest), times in Counter(files).items()]
     return table("Data files and their SHA-256", ["file", "sha256", "runs#"], rows) if rows else None
 
 
 def rejections(runs: Sequence[Run]) -> Table | None:
     """Updates that were not used, and why."""
-    rows = [
+    rows: list[list[Value]] = [
         [run.name, row["round"], str(entry.get("client")), str(entry.get("reason"))]
         for run in runs
         for row in run.rounds

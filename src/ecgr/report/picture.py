@@ -11,11 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
 from itertools import groupby
-from typing import Any
 
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.quantities import Quantity
-from ecgr.analysis.summaries import mean_or_none
 from ecgr.report.table import result_rows
 
 ROW, TOP, WIDTH, LEFT, RIGHT = 26, 8, 400, 128, 388
@@ -94,102 +92,35 @@ def to_svg(ends: Ends, colours: Mapping[str, int] | None = None) -> str:
 
     told = ", ".join(f"{mark.label} {ends.metric.level(mark.score)}" for mark in ends.marks)
     lines = [
-        _opened(axis + 20, f"Ends: {told}"),
+        f'<svg class="ends" viewBox="0 0 {WIDTH} {axis + 20}" role="img" aria-label="{escape(f"Ends: {told}")}">',
         _line("axis", LEFT, axis, RIGHT, axis),
         _line("zero", x(ends.baseline), TOP - 4, x(ends.baseline), axis, 'stroke-dasharray="2 2"'),
-        *(line for tick, text in ticks(ends) for line in _tick(x(tick), axis, text)),
     ]
+    for tick, text in ticks(ends):
+        place = f'x="{x(tick):.1f}" y="{axis + 15}" text-anchor="middle" font-size="10.5"'
+        lines += [
+            _line("axis", x(tick), axis, x(tick), axis + 3),
+            f'<text {place} fill="currentColor">{escape(text)}</text>',
+        ]
     for row, mark in enumerate(ends.marks):
         y = TOP + ROW * row + ROW // 2
-        side, place, reference = ends.beyond(mark), x(mark.score), mark.kind == "reference"
+        side, at, reference = ends.beyond(mark), x(mark.score), mark.kind == "reference"
+        number = (colours or {}).get(mark.label, 0)
+        kind = "reference" if reference else f"method-{0 if not number else 1 + (number - 1) % 5}"
         name = escape(cut(ends.label(mark), LONGEST))
-        told = f"{mark.label}: {ends.metric.level(mark.score)}, {mark.kind}"
         lines += [
-            _group(-1 if reference else (colours or {}).get(mark.label, 0), told),
+            f'<g class="{kind}"><title>{escape(f"{mark.label}: {ends.metric.level(mark.score)}, {mark.kind}")}</title>',
             f'<text x="0" y="{y + 4}" font-size="12" fill="currentColor">{name}</text>',
         ]
         if mark.interval is not None:
             left, right = sorted(map(x, mark.interval))
             lines.append(_line("interval", left, y, right, y, 'stroke-width="3"'))
-        shape = f'circle cx="{place}" cy="{y}" r="4.5"'
+        shape = f'circle cx="{at}" cy="{y}" r="4.5"'
         if side:
-            shape = f'path d="M{place - 4 * side} {y - 5} L{place + 5 * side} {y} L{place - 4 * side} {y + 5} Z"'
+            shape = f'path d="M{at - 4 * side} {y - 5} L{at + 5 * side} {y} L{at - 4 * side} {y + 5} Z"'
         drawn = 'fill="none" stroke' if reference else "fill"
         lines.append(f'<{shape} {drawn}="currentColor"/></g>')
     return "\n".join([*lines, "</svg>"])
-
-
-RATE = "optimizer.lr"
-PLOT = 150
-"""The height of the trials' picture."""
-
-
-def trials_svg(comparison: Comparison, colours: Mapping[str, int]) -> str:
-    """Every trial of tuning by its learning rate and its score after the first stage; the choices are large.
-
-    A trial that failed stands below the axis. Empty where no learning rate was tuned.
-    """
-    dots = [
-        (trial["values"] == own["chosen"], method, trial["values"][RATE], _first(trial))
-        for method, own in comparison.tuning.items()
-        for trial in own["trials"]
-        if trial["values"].get(RATE, 0) > 0
-    ]
-    scores = [score for *_, score in dots if score is not None]
-    if not scores or not comparison.pairs:
-        return ""
-    metric, rates = comparison.pairs[0].metric, [math.log10(rate) for _, _, rate, _ in dots]
-    low, high = min(rates) - 0.05, max(rates) + 0.05
-    worst, best = min(scores), max(scores)
-
-    def x(power: float) -> float:
-        return round(40 + (RIGHT - 40) * (power - low) / (high - low), 1)
-
-    lines = [
-        _opened(PLOT + 40, "Trials by learning rate"),
-        _line("axis", 40, PLOT, RIGHT, PLOT),
-        *(
-            line
-            for power in range(math.ceil(low), math.floor(high) + 1)
-            for line in _tick(x(power), PLOT, f"{10.0**power:g}")
-        ),
-        *(_text(34, y + 4, metric.number(score), "end") for y, score in ((TOP + 4, best), (PLOT - 6, worst))),
-        _text(RIGHT, PLOT + 32, "learning rate", "end"),
-    ]
-    for chosen, method, rate, score in sorted(dots, key=lambda dot: dot[0]):
-        share = 0.5 if score is None or best == worst else (score - worst) / (best - worst)
-        share = share if metric.larger_is_better else 1 - share
-        y = PLOT + 8 if score is None else round(PLOT - 6 - share * (PLOT - 6 - TOP - 4), 1)
-        told = f"{method}: {rate:.2g}, {'failed' if score is None else metric.level(score)}{', chosen' * chosen}"
-        lines += [
-            _group(colours.get(method, -1), told, "" if chosen else ' opacity="0.45"'),
-            f'<circle cx="{x(math.log10(rate))}" cy="{y}" r="{5 if chosen else 2.5}" fill="currentColor"/></g>',
-        ]
-    return "\n".join([*lines, "</svg>"])
-
-
-def _first(trial: Mapping[str, Any]) -> float | None:
-    """The mean score of a trial's first stage; None if a seed failed."""
-    return mean_or_none(list(trial["scores"][0].values())) if trial["scores"] else None
-
-
-def cut(text: str, longest: int) -> str:
-    """A text, its end left out if it is long."""
-    return text if len(text) <= longest else text[: longest - 1] + "…"
-
-
-def _opened(height: int, told: str) -> str:
-    return f'<svg class="ends" viewBox="0 0 {WIDTH} {height}" role="img" aria-label="{escape(told)}">'
-
-
-def _group(number: int, told: str, more: str = "") -> str:
-    """What is drawn of one method, by its colour's number."""
-    kind = "reference" if number < 0 else f"method-{0 if not number else 1 + (number - 1) % 5}"
-    return f'<g class="{kind}"{more}><title>{escape(told)}</title>'
-
-
-def _tick(x: float, y: float, text: str) -> list[str]:
-    return [_line("axis", x, y, x, y + 3), _text(x, y + 15, text, "middle")]
 
 
 def _line(kind: str, x1: float, y1: float, x2: float, y2: float, more: str = "") -> str:
@@ -197,10 +128,9 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float, more: str = "")
     return f'<line class="{kind}" {places} stroke="currentColor" {more}/>'.replace(" />", "/>")
 
 
-def _text(x: float, y: float, text: str, anchor: str) -> str:
-    return (
-        f'<text x="{x:.1f}" y="{y}" text-anchor="{anchor}" font-size="10.5" fill="currentColor">{escape(text)}</text>'
-    )
+def cut(text: str, longest: int, mark: str = "…") -> str:
+    """A text, its end left out if it is long."""
+    return text if len(text) <= longest else text[: longest - 1] + mark
 
 
 def ticks(ends: Ends) -> list[tuple[float, str]]:

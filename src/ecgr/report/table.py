@@ -87,6 +87,10 @@ class Cell:
     style: str = ""
 
 
+Value = Cell | str | int
+"""What a cell is made of."""
+
+
 @dataclass(frozen=True, slots=True)
 class Column:
     """A heading; numbers stand to the right."""
@@ -104,7 +108,7 @@ class Table:
     rows: tuple[tuple[Cell, ...], ...]
 
 
-def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Cell | str | int]]) -> Table:
+def table(caption: str, headings: Sequence[str], rows: Sequence[Sequence[Value]]) -> Table:
     """A table from headings: those that end in ``#`` are over numbers, ``?`` is left out where its cells are alike.
 
     >>> made = table("", ["name", "setting?", "seeds#"], [["a", "", 3], ["b", "", 2]])
@@ -178,8 +182,8 @@ def statistics_table(comparison: Comparison) -> Table:
                 pair.method,
                 pair.setting,
                 len(pair.seeds),
-                number(pair.difference and pair.difference.p_holm, ".2g"),
-                number(pair.speed and pair.speed.log and pair.speed.log.p_holm, ".2g"),
+                number(pair.difference.p_holm if pair.difference else None, ".2g"),
+                number(pair.speed.log.p_holm if pair.speed and pair.speed.log else None, ".2g"),
                 *(number(arrives, ".0f") for arrives in (pair.speed.rounds if pair.speed else (None, None))),
                 "yes" if pair.levelled_off else "no",
             ]
@@ -196,7 +200,7 @@ def tuning_table(comparison: Comparison) -> Table | None:
     """What tuning chose for each method, and how many of its seeds agree; None where nothing was tuned."""
     if not comparison.tuning:
         return None
-    rows = []
+    rows: list[list[Value]] = []
     for method, own in comparison.tuning.items():
         chosen = ", ".join(f"{SHORT.get(key, key)} {value:.3g}" for key, value in own["chosen"].items())
         agreeing = f"{own['agreeing']} of {len(own['without'])}" if own["without"] else "-"

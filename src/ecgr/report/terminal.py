@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ecgr.analysis.comparison import Comparison
-from ecgr.report.picture import Ends, Mark, ends_of
+from ecgr.report.picture import Ends, Mark, cut, ends_of
 from ecgr.report.table import Table as Shown
 from ecgr.report.table import results_table, statistics_table, tuning_table
 from ecgr.report.words import advice, best_first, cautions, details, sentence, worth
@@ -150,4 +150,4 @@ def _axis(panel: Ends, mark: Mark, cells: int, marks: Marks) -> list[str]:
 
 def _cut(text: str, width: int, marks: Marks) -> str:
     one_line = "".join(character if character.isprintable() else " " for character in text)
-    return one_line if len(one_line) <= width else one_line[: width - 1] + marks.cut
+    return cut(one_line, width, marks.cut)

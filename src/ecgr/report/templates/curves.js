@@ -101,6 +101,30 @@ data.groups.forEach((group, number) => {
   register(`plot-loss-${number}`, curvePlot(group, 'loss', 'test loss', '.4f'));
 });
 
+// Every trial of tuning by its learning rate and its score, better ones higher; those that failed lie below all others.
+register('plot-trials', (theme) => {
+  const { methods, metric, larger_is_better: larger } = data.trials;
+  const scores = methods.flatMap((method) => method.dots.map((dot) => dot[1])).filter((score) => score !== null);
+  const [low, high] = [Math.min(...scores), Math.max(...scores)];
+  const failed = larger ? low - 0.08 * (high - low || 1) : high + 0.08 * (high - low || 1);
+  return {
+    traces: methods.map(({ label, colour, dots }) => ({
+      x: dots.map((dot) => dot[0]), y: dots.map((dot) => dot[1] ?? failed), type: 'scatter', mode: 'markers', name: plain(label),
+      marker: {
+        color: methodColour(theme, colour), size: dots.map((dot) => (dot[2] ? 12 : 7)), opacity: dots.map((dot) => (dot[2] ? 1 : 0.5)),
+        symbol: dots.map((dot) => (dot[1] === null ? 'x' : 'circle')),
+      },
+      text: dots.map((dot) => (dot[1] === null ? 'failed' : `${dot[1]}${dot[2] ? ', chosen' : ''}`)),
+      hovertemplate: `${plain(label)}: %{x:.2g}, %{text}<extra></extra>`,
+    })),
+    layout: layout(theme, {
+      hovermode: 'closest', showlegend: true,
+      xaxis: axis(theme, 'learning rate', { type: 'log', showgrid: false }),
+      yaxis: axis(theme, plain(metric), { autorange: larger ? true : 'reversed' }),
+    }),
+  };
+});
+
 if (smoothing) {
   smoothing.addEventListener('input', () => {
     const width = Number(smoothing.value);

@@ -12,7 +12,8 @@ import pytest
 import ecgr
 from ecgr.analysis.comparison import Comparison
 from ecgr.report.answer import to_html
-from ecgr.report.picture import ends_of, to_svg, trials_svg
+from ecgr.report.page_data import page_data
+from ecgr.report.picture import ends_of, to_svg
 from ecgr.report.table import tuning_table
 from ecgr.report.words import advice, cautions, visible
 from support.findings import made_up, tuning_of
@@ -89,11 +90,10 @@ def test_tuning_is_shown_with_every_trial_and_how_sure_the_choice_is() -> None:
     sure, unsure = (
         replace(made_up({"a": 0.03}), tuning={"fedavg": tuning_of(4), "a": tuning_of(agreeing)}) for agreeing in (4, 1)
     )
-    drawing = ElementTree.fromstring(trials_svg(sure, {"fedavg": 0, "a": 1}))
-    circles = [(group.findtext("title") or "", group.find("circle")) for group in drawing.findall("g")]
-    assert len(circles) == 6
-    heights = {told: float(dot.attrib["cy"]) for told, dot in circles if dot is not None}
-    assert heights["a: 0.1, 80.0 %, chosen"] < heights["a: 0.01, 50.0 %"] < heights["a: 1, failed"]
+    drawn = page_data({}, sure)["trials"]["methods"]
+    dots = [[0.01, 50.0, False], [0.1, 80.0, True], [1.0, None, False]]
+    assert [(own["label"], own["dots"]) for own in drawn] == [("fedavg", dots), ("a", dots)]
+    assert page_data({}, made_up({"a": 0.03}))["trials"] is None
     shown = tuning_table(unsure)
     assert shown is not None
     rows = [[cell.text for cell in row] for row in shown.rows]
