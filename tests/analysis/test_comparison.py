@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 from random import Random
+from typing import Any
 
 import numpy as np
 import pytest
@@ -51,12 +52,11 @@ class TestPairing:
         assert pair.seeds == tuple(range(3, 10))
         assert pair.left_out == {0: "no run of fedavg", 1: "no run of fedavg+ecgr", 2: "fedavg+ecgr has 3 of 8 rounds"}
 
-    def test_without_a_baseline_there_is_nothing_to_compare(self) -> None:
+    def test_without_a_baseline_or_a_round_there_is_nothing_to_compare(self) -> None:
         (pair,) = compare([run for run in runs(0.1) if run.method != "fedavg"], "fedavg").pairs
         assert (pair.seeds, pair.difference, pair.verdict) == ((), None, "too few seeds")
-
-    def test_runs_without_a_round_yet(self) -> None:
         assert only([RunSummary(name, 0, ()) for name in ("fedavg", "scaffold")]).difference is None
+        assert compare([]).pairs == ()
 
     def test_settings_are_never_mixed_and_share_one_correction(self) -> None:
         """Two settings, an end and a speed each: four tests of p = 2/1024."""
@@ -66,16 +66,11 @@ class TestPairing:
         assert found.pairs[0].difference is not None
         assert found.pairs[0].difference.p_holm == pytest.approx(4 * 2 / 1024)
 
-    def test_a_run_given_twice_is_refused(self) -> None:
+    def test_a_run_given_twice_and_different_metrics_are_refused(self) -> None:
         with pytest.raises(ConfigError, match="fedavg seed 0: given twice"):
             compare([*runs(0.1), *runs(0.1)])
-
-    def test_different_metrics_are_not_compared(self) -> None:
         with pytest.raises(ConfigError, match=r"different metrics cannot be compared: accuracy .* mae"):
             compare([*runs(0.0)[:1], *runs(0.0, metric=replace(MAE, unit="share"))[1:2]])
-
-    def test_nothing_at_all(self) -> None:
-        assert compare([]).pairs == ()
 
     def test_fedavg_is_the_baseline_by_default_else_the_first(self) -> None:
         found = [*runs(0.1, method="fedacg")[::-1]]
@@ -107,20 +102,15 @@ class TestUnits:
         assert pair.difference.interval[0] < -0.5 < pair.difference.interval[1] < 0
         assert pair.score == pytest.approx(4.5, abs=0.01)
         assert pair.baseline_score == pytest.approx(5.0)
-        assert only(runs(+0.5, level=5.0, metric=MAE)).verdict == "worse"
-
-    def test_the_target_of_an_error_lies_a_margin_above_the_baselines_end(self) -> None:
-        pair = only(runs(-0.5, level=5.0, metric=MAE))
         assert pair.speed is not None
-        assert pair.speed.target == pytest.approx(5.0 * 1.01)
+        assert pair.speed.target == pytest.approx(5.0 * 1.01)  # a margin above the baseline's end
+        assert only(runs(+0.5, level=5.0, metric=MAE)).verdict == "worse"
 
     def test_the_margin_of_another_unit_is_a_hundredth_of_the_baselines_level(self) -> None:
         assert only(runs(0.0, level=5.0, metric=MAE, scale=20)).margin == pytest.approx(0.05)
         assert only(runs(0.0, level=5.0, metric=MAE, scale=20)).verdict == "equal"
         assert only(runs(0.0, level=0.5, metric=MAE, scale=20)).verdict == "inconclusive"
-
-    def test_a_baseline_that_ends_at_zero_has_no_margin(self) -> None:
-        assert only(runs(0.5, level=0.0, metric=MAE)).verdict == "worse"
+        assert only(runs(0.5, level=0.0, metric=MAE)).verdict == "worse"  # of a baseline at zero there is none
 
     @given(st.lists(st.integers(-300, 300), min_size=8, max_size=9))
     @examples(40)
@@ -145,16 +135,12 @@ class TestUnits:
 
 
 class TestDiverged:
-    def test_a_run_without_a_finite_end_makes_its_method_diverge(self) -> None:
+    @pytest.mark.parametrize("lost", [{"values": (0.6,) * 7 + (None,)}, {"diverged": True}])
+    def test_a_score_or_a_step_that_is_not_finite_makes_its_method_diverge(self, lost: dict[str, Any]) -> None:
         found = runs(0.1)
-        found[-1] = replace(found[-1], values=(*found[-1].values[:-1], None))
+        found[-1] = replace(found[-1], **lost)
         pair = only(found)
         assert (pair.verdict, pair.failed, pair.difference) == ("diverged", (9,), None)
-
-    def test_so_does_a_step_without_a_finite_length_whatever_it_scored(self) -> None:
-        found = runs(0.1)
-        found[-1] = replace(found[-1], diverged=True)
-        assert only(found).verdict == "diverged"
 
     def test_a_baseline_that_diverged_is_not_blamed_on_the_method(self) -> None:
         found = runs(0.1)

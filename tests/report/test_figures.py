@@ -4,6 +4,7 @@ import csv
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 import typer
 from matplotlib.figure import Figure
@@ -56,10 +57,8 @@ def test_kept_steps_are_a_map_for_each_client() -> None:
     figure = Figure(figsize=(3, 3))
     kept_maps(figure, [Kept(2, 0, 3, (1,)), Kept(3, 0, 2, (0,)), Kept(3, 4, 4, (0, 3))])
     assert [ax.get_title() for ax in figure.axes] == ["client 0", "client 4"]
-    first, second = (ax.images[0].get_array() for ax in figure.axes)
-    assert first is not None and second is not None
-    assert first.filled(-1).tolist() == [[0, 1, 0, -1], [1, 0, -1, -1]]
-    assert second.filled(-1).tolist() == [[-1] * 4, [1, 0, 0, 1]]
+    drawn = [np.nan_to_num(np.ma.getdata(ax.images[0].get_array()), nan=-1).tolist() for ax in figure.axes]
+    assert drawn == [[[0, 1, 0, -1], [1, 0, -1, -1]], [[-1, -1, -1, -1], [1, 0, 0, 1]]]
 
 
 def test_rows_are_joined_by_the_method_s_name_and_say_what_the_comparison_says(tmp_path: Path) -> None:
