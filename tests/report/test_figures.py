@@ -57,7 +57,7 @@ def test_kept_steps_are_a_map_for_each_client() -> None:
     figure = Figure(figsize=(3, 3))
     kept_maps(figure, [Kept(2, 0, 3, (1,)), Kept(3, 0, 2, (0,)), Kept(3, 4, 4, (0, 3))])
     assert [ax.get_title() for ax in figure.axes] == ["client 0", "client 4"]
-    drawn = [np.nan_to_num(np.ma.getdata(ax.images[0].get_array()), nan=-1).tolist() for ax in figure.axes]
+    drawn = [np.nan_to_num(np.asarray(ax.images[0].get_array(), dtype=float), nan=-1).tolist() for ax in figure.axes]
     assert drawn == [[[0, 1, 0, -1], [1, 0, -1, -1]], [[-1, -1, -1, -1], [1, 0, 0, 1]]]
 
 
