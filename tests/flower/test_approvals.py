@@ -21,13 +21,12 @@ from typer.testing import CliRunner
 from ecgr.cli.federating import federate_app
 from ecgr.config.experiment import load, presets
 from ecgr.errors import ConfigError, IntegrityError
-from ecgr.flower.apps.enrolment import Listed
 from ecgr.flower.audit import Audit, events_of
-from ecgr.flower.deploy.bundles import approvals, files_in, read_bundle, sign_app
-from ecgr.flower.deploy.folders import Deployment, Plan, write_deployment
-from ecgr.flower.deploy.keys import fingerprint, make_node_key
-from ecgr.flower.deploy.supernode import run_site, watched
+from ecgr.flower.bundles import approvals, files_in, read_bundle, run_site, sign_app, watched
+from ecgr.flower.fleet import Listed
+from ecgr.flower.folders import Deployment, Plan, write_deployment
 from ecgr.flower.guard import Guard
+from ecgr.flower.keys import fingerprint, make_node_key
 from ecgr.wheel import WHEEL, pack_wheel
 
 

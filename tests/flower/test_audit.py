@@ -20,8 +20,8 @@ from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import Method
 from ecgr.errors import EnvironmentFault, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.enrolment import Listed
 from ecgr.flower.audit import Audit, described, events_of, files_of
+from ecgr.flower.fleet import Listed
 from ecgr.simulation.prepare import prepare
 from support.federations import Ticks
 

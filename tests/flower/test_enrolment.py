@@ -17,9 +17,8 @@ from flwr.clientapp import ClientApp
 
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.enrolment import Enrolment, Listed, left_out, read_list
-from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.apps.wire import Refusal
+from ecgr.flower.fleet import Enrolment, Fleet, Listed, left_out, read_list
+from ecgr.flower.wire import Refusal
 from ecgr.runs.record import RunRecord
 from support.federations import Ticks
 from support.hospitals import HOSPITALS, hospital_experiment, hospital_nodes, write_hospitals

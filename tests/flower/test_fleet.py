@@ -16,7 +16,7 @@ from flwr.app import Message
 from ecgr.config.experiment import Experiment
 from ecgr.errors import QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.fleet import Fleet
+from ecgr.flower.fleet import Fleet
 from ecgr.runs.record import RunRecord
 from ecgr.simulation.prepare import prepare
 from support.federations import CLIENTS, Ticks, experiment, nodes
@@ -81,7 +81,7 @@ def test_an_exceptions_text_stays_at_the_site(
         heard.append(repr(reply))
         return [reply]
 
-    monkeypatch.setattr("ecgr.flower.apps.site.answer", fail)
+    monkeypatch.setattr("ecgr.flower.site.answer", fail)
     grid = MemoryGrid(client_app(chosen), nodes(tmp_path / "sites"), tamper=listen)
     with pytest.raises(QuorumLost) as lost:
         grid.serve(server_app(chosen, tmp_path / "run", guard=Guard(), clock=Ticks()))

@@ -22,8 +22,8 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 
 from flwr.app import Array, Message
 
-from ecgr.flower.apps.server import Federation
 from ecgr.flower.guard import Guard, reserved_names
+from ecgr.flower.server import Federation
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
 from support.federations import federation
 

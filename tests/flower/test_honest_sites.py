@@ -23,7 +23,7 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from flwr.app import Array, Message
 
 from ecgr.flower import MemoryGrid, client_app, server_app
-from ecgr.flower.apps.server import Federation
+from ecgr.flower.server import Federation
 from support.federations import Ticks, federation
 
 SIZES = {"1:10:100": (4, 40, 400), "1:1:1000": (2, 2, 2000), "1:1000:1000": (2, 2000, 2000), "1:50": (16, 800)}

@@ -17,8 +17,8 @@ from flwr.app import Message
 from ecgr.config.experiment import Experiment
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.server import failure_path
-from ecgr.flower.apps.site import GENERATIONS, load_state, save_state
+from ecgr.flower.server import failure_path
+from ecgr.flower.site import GENERATIONS, load_state, save_state
 from support.federations import Ticks, experiment, federate, grid, nodes
 
 

@@ -2,7 +2,6 @@
 
 import functools
 import os
-import signal
 import stat
 import sys
 import time
@@ -18,15 +17,15 @@ from filelock import FileLock
 from flwr.app import Message
 from typer.testing import CliRunner
 
-import ecgr.flower.deploy.local
+import ecgr.flower.local
 from ecgr.cli.federating import federate_app
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.flower import MemoryGrid, client_app, server_app
-from ecgr.flower.apps.enrolment import Listed, read_list
-from ecgr.flower.apps.server import failure_path
-from ecgr.flower.deploy.folders import Plan, client_from, read_experiment, write_folders
-from ecgr.flower.deploy.local import Submission, Supervisor, federate
-from ecgr.flower.deploy.processes import Service, free_ports, listens
+from ecgr.flower.fleet import Listed, read_list
+from ecgr.flower.folders import Plan, client_from, read_experiment, write_folders
+from ecgr.flower.local import Submission, Supervisor, federate
+from ecgr.flower.processes import Service, free_ports, listens
+from ecgr.flower.server import failure_path
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from support.federations import Ticks
@@ -83,19 +82,19 @@ def test_a_service_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
 import os, sys, time
 sys.path[:0] = {sys.path!r}
 from pathlib import Path
-from ecgr.flower.deploy.processes import Service
+from ecgr.flower.processes import Service
 command = [sys.executable, "-S", "-c", "import time; time.sleep(600)"]
 service = Service("s", command, dict(os.environ), Path({str(tmp_path / "inner")!r}))
 service.start()
-Path({str(tmp_path / "pid")!r}).write_text(str(service.pid))
+Path({str(tmp_path / "pid")!r}).write_text(str(service.process.pid))
 time.sleep(600)
 """
     starter = python(tmp_path, code)
     starter.start()
     try:
         pid = int(wait_for(tmp_path / "pid"))
-        assert starter.pid is not None
-        os.kill(starter.pid, signal.SIGKILL)
+        assert starter.process is not None
+        starter.process.kill()
         assert gone(pid)
     finally:
         starter.stop(grace=0.0)
@@ -106,7 +105,8 @@ def exit_code(service: Service) -> int | None:
     deadline = time.monotonic() + 30
     while service.alive and time.monotonic() < deadline:
         time.sleep(0.01)
-    code = service.exit_code
+    assert service.process is not None
+    code = service.process.poll()
     service.stop()
     return code
 
@@ -136,14 +136,14 @@ def test_a_submission_lives_as_long_as_its_server_holds_the_directory(
     assert submission.ended(), "killed: the name is there, the lock is not"
     holder.unlink()
     assert not submission.ended(), "it has only just let go"
-    monkeypatch.setattr(ecgr.flower.deploy.local, "END_SECONDS", -1.0)
+    monkeypatch.setattr(ecgr.flower.local, "END_SECONDS", -1.0)
     assert submission.ended()
     (tmp_path / "model.safetensors").touch()
     assert not submission.ended(), "finished"
 
 
 def test_a_submission_that_never_starts_or_gives_up_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ecgr.flower.deploy.local, "READY_SECONDS", -1.0)
+    monkeypatch.setattr(ecgr.flower.local, "READY_SECONDS", -1.0)
     assert Submission(tmp_path).ended()
     monkeypatch.undo()
     failure_path(tmp_path).parent.mkdir()
@@ -223,7 +223,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
         plans.append(plan)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(ecgr.flower.deploy.local, "federate", note)
+    monkeypatch.setattr(ecgr.flower.local, "federate", note)
     result = CliRunner().invoke(federate_app, ["local", *arguments])
     assert plans, result.exception or result.output
     return plans[0]
@@ -286,7 +286,7 @@ def test_sites_that_were_not_used_are_named_at_the_end(tmp_path: Path, monkeypat
         (plan.out / ".federation").mkdir(exist_ok=True)
         return RunRecord.open(plan.out)
 
-    monkeypatch.setattr(ecgr.flower.deploy.local, "federate", in_memory)
+    monkeypatch.setattr(ecgr.flower.local, "federate", in_memory)
     sets = ["--set", "federation.rounds=2", "--set", "data.fraction=0.2"]
     result = CliRunner().invoke(federate_app, ["local", "quickstart", *sets, "--out", str(tmp_path / "run")])
     assert result.exit_code == 0, result.exception

@@ -13,7 +13,7 @@ from flwr.app import Message
 from ecgr.config.experiment import Experiment
 from ecgr.config.methods import parse_method
 from ecgr.flower import MemoryGrid, client_app, server_app
-from ecgr.flower.apps.wire import to_arrays
+from ecgr.flower.wire import to_arrays
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from support.commands import rows_without_times

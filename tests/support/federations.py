@@ -6,10 +6,10 @@ from typing import Any
 
 from ecgr.config.experiment import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.apps.fleet import Fleet
-from ecgr.flower.apps.memory import Tamper
-from ecgr.flower.apps.server import Federation
-from ecgr.flower.apps.site import app_for
+from ecgr.flower.fleet import Fleet
+from ecgr.flower.memory import Tamper
+from ecgr.flower.server import Federation
+from ecgr.flower.site import app_for
 from ecgr.runs.record import RunRecord
 from ecgr.simulation.workspace import Problem
 

@@ -24,7 +24,7 @@ from ecgr.runs.record import RunRecord
 from ecgr.tasks.data import Site
 
 if TYPE_CHECKING:
-    from ecgr.flower.apps.enrolment import Listed
+    from ecgr.flower.fleet import Listed
     from ecgr.flower.guard import Guard
 
 federate_app = typer.Typer(
@@ -105,8 +105,8 @@ def local_command(
     count = clients if task else len(folders) or (DEFAULT_CLIENTS if clients is None else clients)
     changes = _changes(count, settings)
     chosen = load(task_or_name(experiment), changes)
-    from ecgr.flower.deploy.folders import Plan
-    from ecgr.flower.deploy.local import federate  # says what to install where Flower is missing
+    from ecgr.flower.folders import Plan
+    from ecgr.flower.local import federate  # says what to install where Flower is missing
     from ecgr.runs.record import refuse_foreign
 
     directory = out_dir or Path("runs") / f"{chosen.run.name or 'run'}-federated"
@@ -151,7 +151,7 @@ def _folders(sites: Path, clients: int | None) -> list[Path]:
 
 def _sites_of(folders: list[Path], chosen: Experiment) -> "list[Listed]":
     """The sites with what each holds; what cannot be trained is said here, not in a server's or a site's log."""
-    from ecgr.flower.apps.enrolment import NAME, Listed
+    from ecgr.flower.fleet import NAME, Listed
     from ecgr.simulation.prepare import check_site
 
     listed = []
@@ -166,7 +166,7 @@ def _sites_of(folders: list[Path], chosen: Experiment) -> "list[Listed]":
 @contextmanager
 def _looking_in(folder: Path) -> Iterator[None]:
     """Find data where the site of ``folder`` would, for the length of a block."""
-    from ecgr.flower.deploy.local import data_places
+    from ecgr.flower.local import data_places
 
     before = dict(os.environ)
     os.environ.update(data_places(folder))
@@ -191,7 +191,7 @@ def keys_command(
     ),
 ) -> None:
     """At a site: make the site's own key. The private half stays there; the public one goes to the operator."""
-    from ecgr.flower.deploy.keys import fingerprint, make_node_key
+    from ecgr.flower.keys import fingerprint, make_node_key
 
     public = make_node_key(out_dir)
     say(f"{out_dir / 'node'}: the private key; it stays here, and nobody else is to see it")
@@ -222,7 +222,7 @@ def check_command(
     _refuse_task(experiment)
     folder, name = Path(experiment), f"site-{client or 0}"
     if folder.is_dir():
-        from ecgr.flower.deploy.supernode import read_site
+        from ecgr.flower.bundles import read_site
 
         site = read_site(folder)
         if client not in (None, site["client"]):
@@ -268,10 +268,9 @@ def approve_command(
 ) -> None:
     """At a site: see the code that the server wants to run here, and approve whoever signed it."""
     from ecgr.flower.audit import Audit
-    from ecgr.flower.deploy.bundles import approve, files_in, key_id, signed_by
-    from ecgr.flower.deploy.folders import is_ours
-    from ecgr.flower.deploy.keys import fingerprint
-    from ecgr.flower.deploy.supernode import read_site
+    from ecgr.flower.bundles import approve, files_in, key_id, read_site, signed_by
+    from ecgr.flower.folders import is_ours
+    from ecgr.flower.keys import fingerprint
 
     site, (identifier, _) = read_site(folder), key_id(key)
     if not withdraw:
@@ -296,7 +295,7 @@ def site_command(
     ] = 9094,
 ) -> None:
     """At a site: run its SuperNode, which takes only code that the site has approved, and logs what it takes."""
-    from ecgr.flower.deploy.supernode import run_site
+    from ecgr.flower.bundles import run_site
 
     run_site(folder, _audit_folder(folder), ["--port", str(port)])
 
@@ -311,7 +310,7 @@ def start_command(
 ) -> None:
     """At the server: start the run of the signed bundle, or go on with it."""
     from ecgr.flower.audit import Audit
-    from ecgr.flower.deploy.bundles import sign_app, start_run
+    from ecgr.flower.bundles import sign_app, start_run
 
     if sign_with is not None:
         sign_app(server, sign_with)
@@ -412,8 +411,8 @@ def init_command(
     _refuse_task(experiment)
     known = _known_sites(sites, clients)
     chosen = load(experiment, _changes(len(known), settings))
-    from ecgr.flower.apps.enrolment import NAME, Listed
-    from ecgr.flower.deploy.folders import Deployment, Plan, write_deployment
+    from ecgr.flower.fleet import NAME, Listed
+    from ecgr.flower.folders import Deployment, Plan, write_deployment
 
     with _fields_are_options():
         deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)

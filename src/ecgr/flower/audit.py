@@ -26,7 +26,7 @@ from flwr.app import Array, Message, RecordDict
 
 from ecgr.errors import EnvironmentFault
 from ecgr.files import flush
-from ecgr.flower.apps.wire import Refusal, check_answer
+from ecgr.flower.wire import Refusal, check_answer
 from ecgr.runs.record import to_json
 
 CURRENT = "audit.jsonl"

@@ -32,7 +32,7 @@ from ecgr.algorithms.heads import CLASSES, symmetric
 from ecgr.component import Count, Positive, State, Tensor, component, torch
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
-from ecgr.flower.apps.wire import (
+from ecgr.flower.wire import (
     HEAD,
     REPLY,
     UPLOADED,

@@ -19,8 +19,7 @@ from torch import Tensor
 
 from ecgr.algorithms import Upload
 from ecgr.errors import ConfigError, QuorumLost
-from ecgr.flower.apps.enrolment import MOST_SAMPLES, believable
-from ecgr.flower.apps.wire import Refusal, check_answer, read_arrays
+from ecgr.flower.fleet import MOST_SAMPLES, believable
 from ecgr.flower.guard import (
     KNOWN_AFTER,
     Guard,
@@ -32,6 +31,7 @@ from ecgr.flower.guard import (
     outlier,
     sort_out,
 )
+from ecgr.flower.wire import Refusal, check_answer, read_arrays
 from ecgr.tables import shown
 
 UPDATE = Quantity("model", "the update")

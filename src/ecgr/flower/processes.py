@@ -44,7 +44,7 @@ class Service:
     command: Sequence[str]
     environment: Mapping[str, str]
     log: Path
-    _process: "subprocess.Popen[bytes] | None" = field(default=None)
+    process: "subprocess.Popen[bytes] | None" = None
     _mark: str = field(default_factory=lambda: uuid4().hex)
 
     def start(self) -> None:
@@ -53,7 +53,7 @@ class Service:
         self.log.parent.mkdir(parents=True, exist_ok=True)
         with self.log.open("ab") as log:
             try:
-                self._process = subprocess.Popen(
+                self.process = subprocess.Popen(
                     _tether(self.command),
                     env={**self.environment, MARK: self._mark},
                     stdin=subprocess.DEVNULL,
@@ -66,16 +66,7 @@ class Service:
 
     @property
     def alive(self) -> bool:
-        return self._process is not None and self._process.poll() is None
-
-    @property
-    def pid(self) -> int | None:
-        return None if self._process is None else self._process.pid
-
-    @property
-    def exit_code(self) -> int | None:
-        """How it ended, if it did."""
-        return None if self._process is None else self._process.poll()
+        return self.process is not None and self.process.poll() is None
 
     def ask_to_stop(self) -> None:
         if self.alive:
@@ -83,15 +74,15 @@ class Service:
 
     def stop(self, grace: float = GRACE_SECONDS) -> None:
         """End it and all that it has started."""
-        if self._process is None:
+        if self.process is None:
             return
         if grace:
             self.ask_to_stop()
             with suppress(subprocess.TimeoutExpired):
-                self._process.wait(grace)
+                self.process.wait(grace)
         self._signal(signal.SIGKILL)
-        self._process.wait()
-        self._process = None
+        self.process.wait()
+        self.process = None
         until = time.monotonic() + GRACE_SECONDS
         while (left := processes_with(self._mark)) and time.monotonic() < until:
             for pid in left:
@@ -106,9 +97,9 @@ class Service:
         return ""
 
     def _signal(self, number: signal.Signals) -> None:
-        assert self._process is not None
+        assert self.process is not None
         with suppress(ProcessLookupError):
-            os.killpg(self._process.pid, number)
+            os.killpg(self.process.pid, number)
 
 
 def processes_with(mark: str) -> list[int]:

@@ -26,8 +26,9 @@ from string import Template
 from typing import Annotated, Any
 
 import tomli_w
+from flwr.app import Context
 from flwr.clientapp import ClientApp
-from flwr.serverapp import ServerApp
+from flwr.serverapp import Grid, ServerApp
 from pydantic import Field
 
 from ecgr.component import component, rule
@@ -35,11 +36,10 @@ from ecgr.config.experiment import Experiment, load, presets
 from ecgr.config.user_code import task_or_name
 from ecgr.errors import ConfigError
 from ecgr.files import write_atomically
-from ecgr.flower.apps.enrolment import TIMES_THE_MEDIAN, Listed, complete_list, read_list
-from ecgr.flower.apps.server import server_app
-from ecgr.flower.apps.site import client_app
-from ecgr.flower.deploy.bundles import CONNECTION, sign_app
-from ecgr.flower.deploy.keys import (
+from ecgr.flower.bundles import CONNECTION, SITE_FILE, sign_app
+from ecgr.flower.fleet import TIMES_THE_MEDIAN, Listed, complete_list, read_list
+from ecgr.flower.guard import Guard
+from ecgr.flower.keys import (
     LOOPBACK,
     VALID_DAYS,
     fingerprint,
@@ -47,8 +47,8 @@ from ecgr.flower.deploy.keys import (
     private_folder,
     read_public_key,
 )
-from ecgr.flower.deploy.supernode import SITE_FILE
-from ecgr.flower.guard import Guard
+from ecgr.flower.server import server_app
+from ecgr.flower.site import client_app
 from ecgr.runs.record import to_json
 from ecgr.tasks.data import Site
 from ecgr.wheel import WHEEL, pack_wheel, versions
@@ -157,30 +157,29 @@ def client_from(experiment: Path, *, local_data: bool = False) -> ClientApp:
 def server_from(experiment: Path, *, local_data: bool = False) -> ServerApp:
     """The ServerApp of an app. What belongs to the server alone lies beside the file that ``$ECGR_FEDERATION`` names.
 
-    Sites load this too, as part of the app, and have no such settings: there it is an app that would not start.
+    Sites load this too, as part of the app, and have no such settings: so they are read when it is started.
     """
-    place = os.environ.get(SETTINGS)
-    if place is None:
-        app = ServerApp()
+    app = ServerApp()
 
-        @app.main()
-        def main(grid: object, context: object) -> None:
+    @app.main()
+    def main(grid: Grid, context: Context) -> None:
+        place = os.environ.get(SETTINGS)
+        if place is None:
             raise ConfigError(f"${SETTINGS} is not set where the SuperLink runs; it names server/server.json")
+        try:
+            settings = json.loads(Path(place).read_bytes())
+            given = {name: settings[name] for name in ("out", "test", "server") if name in settings}
+            given |= {"guard": Guard(**settings["guard"])}
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise ConfigError(f"${SETTINGS}: {place} cannot be used: {error}") from None
+        server = Path(place).parent
+        sites = read_list(server / "sites.toml")
+        paths = {client: public_key(server, site.name) for client, site in enumerate(sites)}
+        given["keys"] = {client: read_public_key(path) for client, path in paths.items() if path.exists()}
+        made, log = partial(read_experiment, experiment), server / "audit"
+        server_app(made, local_data=local_data, sites=sites, audit=log, **given)(grid, context)
 
-        return app
-    try:
-        settings = json.loads(Path(place).read_bytes())
-        out, guard = settings["out"], Guard(**settings["guard"])
-        files = {name: settings[name] for name in ("test", "server") if name in settings}
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ConfigError(f"${SETTINGS}: {place} cannot be used: {error}") from None
-    server = Path(place).parent
-    sites = read_list(server / "sites.toml")
-    paths = {client: public_key(server, site.name) for client, site in enumerate(sites)}
-    keys = {client: read_public_key(path) for client, path in paths.items() if path.exists()}
-    made = partial(read_experiment, experiment)
-    log = server / "audit"
-    return server_app(made, out, guard=guard, keys=keys, local_data=local_data, sites=sites, audit=log, **files)
+    return app
 
 
 def public_key(server: Path, site: str) -> Path:
@@ -314,5 +313,5 @@ def is_ours(name: str, content: bytes) -> bool:
 
 def _fill(template: str, /, **values: object) -> bytes:
     """A file of ``templates/`` with its values put in; a value that it lacks is an error."""
-    text = (files("ecgr.flower.deploy") / "templates" / f"{template}.template").read_text(encoding="utf-8")
+    text = (files("ecgr.flower") / "templates" / f"{template}.template").read_text(encoding="utf-8")
     return Template(text).substitute(values).encode()

@@ -5,12 +5,22 @@ bundle with an Ed25519 key; a site's SuperNode runs it only if a key that the si
 is Flower's own (``--trusted-entities``), made at the site over the bytes that arrived. Flower carries signatures only
 with apps of its own platform: `flwr run` of a folder sends none, and a SuperNode that has approvals refuses it. So the
 bundle is put into the SuperLink's store together with its signatures, and the run is started from there.
+
+A site's folder has what its SuperNode needs, which is Flower's own, with a line in the audit log for all code it gets::
+
+    site.toml       the site's name and number, and where the server is
+    ca.crt, node    whom it trusts, and who it is
+    approved.json   whose code it runs; without any it does not start: to Flower, no list means that all may run
 """
 
 import json
+import os
+import sys
 import time
 import tomllib
 from base64 import urlsafe_b64encode
+from collections.abc import Sequence
+from contextlib import suppress
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
@@ -31,30 +41,31 @@ from flwr.supercore.interceptors import RuntimeVersionHttpInterceptor
 from flwr.supercore.object_store import ObjectStoreFactory
 from flwr.supercore.primitives.asymmetric_ed25519 import create_message_to_sign
 from flwr.superlink.federation import NoOpFederationManager
-from flwr.supernode.start_client_internal import _verify_fab
+from flwr.supernode import start_client_internal as flower
+from flwr.supernode.cli import flower_supernode
 
-from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
+from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError, refused
 from ecgr.files import write_atomically
-from ecgr.flower.audit import Audit
-from ecgr.flower.deploy.keys import fingerprint, signing_key
+from ecgr.flower.audit import PLACE, Audit
+from ecgr.flower.fleet import Listed
+from ecgr.flower.keys import fingerprint, signing_key
 from ecgr.runs.record import to_json
 
-BUNDLE, SIGNATURES, APPROVED = "app.fab", "app.signatures.json", "approved.json"
+BUNDLE, SIGNATURES, APPROVED, SITE_FILE = "app.fab", "app.signatures.json", "approved.json", "site.toml"
 CONNECTION, APP = "here", "@ecgr/ecgr-federation"
 MOST_BYTES = 100 * 2**20
 """What a bundle may unpack to."""
 
+UNSIGNED = "code: no key that this site has approved has signed this bundle"
 LICENCE = "valid_license"
 """The entry beside signatures by which Flower's SuperNode knows that there may be any."""
 
 
 def read_bundle(folder: Path) -> Fab:
     """The bundle and its signatures in ``folder``, of a server or a site."""
-    try:
+    with refused(f"{folder}: no signed bundle there", f"; expected {BUNDLE}, {SIGNATURES}"):
         content, signatures = (folder / BUNDLE).read_bytes(), json.loads((folder / SIGNATURES).read_bytes())
         return Fab(sha256(content).hexdigest(), content, {**signatures, LICENCE: "Valid"})
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{folder}: no signed bundle there ({error}); expected {BUNDLE}, {SIGNATURES}") from None
 
 
 def files_in(bundle: Fab) -> dict[str, bytes]:
@@ -82,10 +93,8 @@ def hashes(bundle: Fab, *, config: bool = True) -> dict[str, Any]:
 
 def key_id(public: Path) -> tuple[str, str]:
     """The id under which a public key's signatures are found, and the key itself on one line."""
-    try:
+    with refused(f"{public}: not a public key"):
         key = load_ssh_public_key(public.read_bytes())
-    except (OSError, ValueError) as error:
-        raise ConfigError(f"{public}: not a public key ({error})") from None
     if not isinstance(key, Ed25519PublicKey):
         raise ConfigError(f"{public}: expected an Ed25519 key; the key of who signs the code, not a site's")
     raw = key.public_bytes(Encoding.Raw, PublicFormat.Raw)
@@ -108,21 +117,17 @@ def sign_app(server: Path, key: Path, *copies: Path) -> Fab:
 def signed_by(folder: Path, public: Path) -> Fab:
     """A site's bundle, if this key has signed it as it is."""
     bundle, (identifier, line) = read_bundle(folder), key_id(public)
-    try:
-        if _verify_fab(bundle, {identifier: line}):
+    with suppress(ValueError, KeyError, TypeError):  # what claims to be a signature is none
+        if flower._verify_fab(bundle, {identifier: line}):
             return bundle
-    except (ValueError, KeyError, TypeError):
-        pass  # what claims to be a signature is none
     raise IntegrityError(f"{folder / BUNDLE}: not signed by {public} ({fingerprint(public)}); do not approve it")
 
 
 def approvals(folder: Path) -> dict[str, str]:
     """The keys that a site has approved, by id."""
     path = folder / APPROVED
-    try:
+    with refused(f"{path}: cannot be read"):
         return dict(json.loads(path.read_bytes())) if path.exists() else {}
-    except (OSError, ValueError, TypeError) as error:
-        raise ConfigError(f"{path}: cannot be read: {error}") from None
 
 
 def approve(folder: Path, public: Path, audit: Audit, *, withdraw: bool = False) -> None:
@@ -152,3 +157,51 @@ def start_run(server: Path, audit: Audit, by: str) -> int:
         client.close()
     audit.write("start", run=run, by=by, **hashes(bundle))
     return run
+
+
+def read_site(folder: Path) -> dict[str, Any]:
+    """What the operator said of a site: ``name``, ``client``, ``superlink``."""
+    path = folder / SITE_FILE
+    try:
+        site = tomllib.loads(path.read_text())
+        return {"name": Listed(site["name"]).name, "client": int(site["client"]), "superlink": str(site["superlink"])}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(f"{path}: not a site's file: {error}") from None
+
+
+def run_site(folder: Path, audit: Path, more: Sequence[str] = ()) -> None:
+    """Run the SuperNode of the site in ``folder`` until it is stopped; ``more`` is given to `flower-supernode`."""
+    site, trusted = read_site(folder), approvals(folder)
+    if not trusted:
+        raise ConfigError(f"{folder / APPROVED}: nobody's code is approved here; see `ecgr federate approve --help`")
+    log = Audit(audit, site["name"])
+    os.environ[PLACE] = str(audit.resolve())  # for the apps that it starts
+    sys.argv = ["flower-supernode", "--superlink", site["superlink"], "--root-certificates", str(folder / "ca.crt")]
+    sys.argv += ["--auth-supernode-private-key", str(folder / "node"), "--host", "127.0.0.1"]
+    sys.argv += ["--node-config", f'partition-id={site["client"]} name="{site["name"]}"']
+    sys.argv += ["--trusted-entities", str(folder / APPROVED), *more]
+    flower._pull_and_store_message = watched(flower._pull_and_store_message, log)
+    log.write("site starts", superlink=site["superlink"], approved=[*trusted])
+    flower_supernode()
+
+
+def watched(pull: Any, log: Audit) -> Any:
+    """Flower's step that takes in a message, and with a run's first one its code; noted is what Flower made of that."""
+
+    def pull_and_note(*, state: Any, get_fab: Any, **rest: Any) -> Any:
+        fetched: list[tuple[int, Fab]] = []
+
+        def fetch(fab_hash: str, run: int) -> Fab:
+            fetched.append((run, get_fab(fab_hash, run)))
+            return fetched[-1][1]
+
+        try:
+            return pull(state=state, get_fab=fetch, **rest)
+        finally:
+            for run, bundle in fetched:
+                if state.get_run(run) is not None:
+                    log.write("code", run=run, **hashes(bundle))
+                else:  # and nothing of it is unpacked
+                    log.write("refused", run=run, **hashes(bundle, config=False), reason=UNSIGNED)
+
+    return pull_and_note

@@ -34,7 +34,7 @@ HEAD = {ARRAYS: ArrayRecord, REPORT: ConfigRecord}
 SUMS = "evaluate.sums"
 """The message that asks for the sums of a head."""
 
-LOSS = "loss"
+LOSS, METRIC = "loss", "metric/"
 NEVER = -1
 """Stands for a round where there was none."""
 
@@ -187,12 +187,9 @@ def read(kind: type[T], record: Mapping[str, Any]) -> T:
 
 def read_arrays(arrays: Mapping[str, Array], expected: State) -> dict[str, Tensor]:
     """The tensors of a record, which must have the names, shapes and dtypes of those expected."""
-    for what, names in (
-        ("is missing", expected.keys() - arrays.keys()),
-        ("is not part of it", arrays.keys() - expected.keys()),
-    ):
-        if names:
-            raise Refusal(f"names: {shown(min(names))} {what}")
+    if differing := expected.keys() ^ arrays.keys():
+        name = min(differing)
+        raise Refusal(f"names: {shown(name)} {'is missing' if name in expected else 'is not part of it'}")
     return {name: _read_array(name, arrays[name], tensor) for name, tensor in expected.items()}
 
 

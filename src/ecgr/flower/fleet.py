@@ -1,40 +1,190 @@
-"""The nodes of a Grid as clients: who is there, and orders to them answered or missing.
+"""Who takes part: what sites say of themselves when they join, how much of that is believed, and orders to them.
 
 Node ids mean nothing and change; a node is asked which client it stands for, and what that holds. Where the server was
 given the sites' public keys, a node must also hold the key of that client: a site cannot speak for another.
+
+A site says how many samples it has and what they are like, never a sample. All of it may be a lie. It is read within
+bounds, and held against the operator's list of sites and sizes. A site that claims too much, or speaks of another task
+or version than the others, is left out by name, and the others start.
 """
 
+import json
 import logging
+import re
 import time
+import tomllib
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import Protocol
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
 
 import httpx
 from flwr.app import ConfigRecord, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
+from pydantic import Field
 
-from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list
-from ecgr.flower.apps.wire import SITE, UNKNOWN, Order, Refusal, records_of
+from ecgr._version import __version__
+from ecgr.component import component, rule
+from ecgr.config.experiment import OWN
+from ecgr.errors import ConfigError, refused
 from ecgr.flower.audit import Audit
 from ecgr.flower.guard import sort_out
+from ecgr.flower.wire import SITE, UNKNOWN, Order, Refusal, read, records_of
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
+from ecgr.tasks.losses import LOSSES
 
 POLL_SECONDS = 1.0
 QUERY_SECONDS = 120.0
 TRIES = 3
 """So often is a node asked who it is."""
 
+MOST_SAMPLES = 10**8
+TIMES_THE_MEDIAN = 1000
+"""Where the list has no size, a site may claim so many times the median of the others."""
+
+ALIKE = ("shape", "loss", "metrics", "parameters")
+"""What all sites must say alike."""
+
+NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
 log = logging.getLogger("ecgr.flower")
 
 
-class Clock(Protocol):
-    """Time: the module ``time``, or what counts it in a test."""
+def _is_shape(text: str) -> bool:
+    try:
+        shape = json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return isinstance(shape, dict) and all(type(size) is int and 0 < size < 2**31 for size in shape.values())
 
-    def monotonic(self) -> float: ...
-    def sleep(self, seconds: float, /) -> None: ...
+
+Size = Annotated[int, Field(ge=0, le=MOST_SAMPLES)]
+Text = Annotated[str, Field(max_length=1000)]
+
+
+@component
+class Enrolment:
+    """One site.
+
+    Attributes:
+        client: whom it stands for.
+        examples: how many samples it trains on.
+        tests: how many it tests on.
+        shape: what a model must know of the samples, as JSON.
+        loss: the name of the loss that goes with them.
+        metrics: the names of the metrics.
+        parameters: a hash of the model's parameters, by name and shape.
+        version: of ecgr.
+    """
+
+    client: Size
+    examples: Annotated[Size, Field(ge=1)]
+    tests: Size
+    shape: Annotated[Text, rule("must be positive sizes by name", _is_shape)]
+    loss: Text
+    metrics: Annotated[tuple[Text, ...], Field(min_length=1, max_length=64, strict=False)]
+    parameters: Text
+    version: str = __version__
+
+    @classmethod
+    def of(cls, problem: Problem, client: int, shape: Mapping[str, int]) -> "Enrolment":
+        """What the site of ``client`` says."""
+        return cls(
+            client=client,
+            examples=problem.partition.sizes()[client],
+            tests=len(problem.own_rows.get(client, ())) if problem.experiment.data.score == OWN else len(problem.test),
+            shape=json.dumps(dict(shape), sort_keys=True),
+            loss=LOSSES.name_of(problem.loss) or "",
+            metrics=tuple(metric.name for metric in problem.metrics),
+            parameters=problem.spec.digest(),
+        )
+
+    def to_record(self) -> ConfigRecord:
+        return ConfigRecord({**asdict(self), "metrics": list(self.metrics)})
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> "Enrolment":
+        """What a site said; raises `Refusal` unless every word of it can be used."""
+        if record.get("version") != __version__:
+            raise Refusal(
+                f"version: ecgr {shown(record.get('version'))}, the server has {__version__}; install the same"
+            )
+        return read(cls, record)
+
+
+@component
+class Listed:
+    """A site in the operator's list: its name, and the most samples it may claim; None where nobody knows."""
+
+    name: Annotated[str, rule("must be at most 64 letters, digits and . _ -", NAME.fullmatch)]
+    samples: Size | None = None
+    tests: Size | None = None
+
+
+def complete_list(listed: Sequence[Listed], clients: int) -> Sequence[Listed]:
+    """The operator's list; without one, a list without sizes."""
+    if listed and len(listed) != clients:
+        raise ConfigError(f"sites: {len(listed)} in the list, but the experiment has {clients} clients")
+    return listed or [Listed(f"site-{client}") for client in range(clients)]
+
+
+def read_list(path: Path) -> list[Listed]:
+    """The operator's list; raises one `ConfigError` with every problem in it."""
+    with refused(f"{path}: cannot be read"):
+        entries = tomllib.loads(path.read_text()).get("site")
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
+        raise ConfigError(f"{path}: expected a [[site]] with `name` and `samples` for every site")
+    sites, problems, allowed = [], [], [field.name for field in fields(Listed)]
+    for number, entry in enumerate(entries):
+        where = f"{path}: [[site]] {number}"
+        problems += [f"{where}: unknown key {key!r}; allowed: {', '.join(allowed)}" for key in entry.keys() - allowed]
+        try:
+            sites.append(Listed(**{"name": None, **{key: entry[key] for key in allowed if key in entry}}))
+        except ConfigError as error:
+            problems += [f"{where}: {line.removeprefix('Listed.')}" for line in error.problems]
+    names = [site.name for site in sites]
+    problems += [f"{path}: name: {name!r} is given twice" for name in sorted({n for n in names if names.count(n) > 1})]
+    if problems:
+        raise ConfigError(*problems)
+    return sites
+
+
+def believable(claims: Mapping[int, int], who: int) -> int:
+    """The most samples that somebody may claim where no list says so, by what the others claim."""
+    others = [claim for other, claim in claims.items() if other != who and claim]
+    return int(TIMES_THE_MEDIAN * median(others or [MOST_SAMPLES]))
+
+
+def left_out(listed: Sequence[Listed], sites: Mapping[int, Enrolment]) -> dict[int, str]:
+    """Which sites that joined are left out, and why: those that claim too much, and those that differ from most."""
+    out = {}
+    for kind, allowed in (("examples", "samples"), ("tests", "tests")):
+        claims = {client: getattr(site, kind) for client, site in sites.items()}
+        for client, claim in claims.items():
+            known = getattr(listed[client], allowed)
+            limit = believable(claims, client) if known is None else known
+            if claim > limit:
+                where = f"{TIMES_THE_MEDIAN:,} times the median of the others" if known is None else "in the list"
+                out[client] = f"{kind}: it claims {claim:,}, allowed {limit:,} ({where})"
+    for name in ALIKE:
+        said: dict[Any, list[int]] = {}
+        for client in sorted(sites.keys() - out.keys()):
+            said.setdefault(getattr(sites[client], name), []).append(client)
+        most = max(said.values(), key=len, default=[])
+        if said and 2 * len(most) <= sum(map(len, said.values())):
+            places = {value: ", ".join(listed[client].name for client in clients) for value, clients in said.items()}
+            who = "; ".join(f"{shown(value)} at {names}" for value, names in places.items())
+            raise ConfigError(
+                f"enrolment: sites differ in their {name}: {who}; they must load the same kind of samples"
+            )
+        for value, clients in said.items():
+            if clients != most:
+                common = getattr(sites[most[0]], name)
+                out |= dict.fromkeys(clients, f"{name}: {shown(value)}, most sites have {shown(common)}")
+    return out
 
 
 @dataclass(eq=False)
@@ -46,7 +196,7 @@ class Fleet:
         listed: the operator's list, by client.
         sites: what each client's site must say: what the experiment gives it, or what it said when it joined.
         keys: the sites' public keys by client; None where nodes are not authenticated.
-        clock: what deadlines are measured by.
+        clock: what deadlines are measured by: the module ``time``, or what counts it in a test.
         joining: whether a site that is not in ``sites`` may join.
         audit: the server's log.
         refused: why clients are not waited for.
@@ -56,7 +206,7 @@ class Fleet:
     listed: Sequence[Listed] = ()
     sites: dict[int, Enrolment] = field(default_factory=dict)
     keys: Mapping[int, bytes] | None = None
-    clock: Clock = time
+    clock: Any = time
     joining: bool = False
     refused: dict[int, str] = field(default_factory=dict)
     audit: Audit = field(default_factory=lambda: Audit(None))
@@ -168,12 +318,12 @@ class Fleet:
                 owners[node] = client  # whose it is by what it says
             return self._enrol(Enrolment.from_record(record), keys[node])
 
-        known, refused = sort_out(nodes, replies, enrol, f"no answer within {QUERY_SECONDS:g} s")
+        known, turned_away = sort_out(nodes, replies, enrol, f"no answer within {QUERY_SECONDS:g} s")
         self._known |= known
         for node, client in known.items():
             self.refused.pop(client, None)
             self.audit.write("joined", site=self.name(client), node=node, samples=self.sites[client].examples)
-        for node, reason in refused:
+        for node, reason in turned_away:
             owner = owners.get(node)
             log.warning("%s cannot join: %s", self.name(owner), reason)
             self.audit.write("refused", site=self.name(owner), node=node, reason=f"cannot join: {reason}")

@@ -21,10 +21,9 @@ from shutil import copyfile
 from filelock import FileLock, Timeout
 
 from ecgr.errors import EnvironmentFault, install_command, with_code
-from ecgr.flower.apps.server import failure_path
 from ecgr.flower.audit import Audit
-from ecgr.flower.deploy.bundles import CONNECTION, approve
-from ecgr.flower.deploy.folders import (
+from ecgr.flower.bundles import CONNECTION, approve, read_site
+from ecgr.flower.folders import (
     SETTINGS,
     SUPERLINK,
     SUPERNODE,
@@ -32,10 +31,11 @@ from ecgr.flower.deploy.folders import (
     public_key,
     write_folders,
 )
-from ecgr.flower.deploy.keys import make_node_key
-from ecgr.flower.deploy.processes import Service, free_ports, listens
-from ecgr.flower.deploy.supernode import read_site
-from ecgr.runs.record import RunRecord, acquire, holder_path
+from ecgr.flower.keys import make_node_key
+from ecgr.flower.processes import Service, free_ports, listens
+from ecgr.flower.server import failure_path
+from ecgr.runs.record import acquire, holder_path
+from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import Watch
 
 POLL_SECONDS = 0.5

@@ -14,6 +14,7 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
+from typing import Any
 
 import platformdirs
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -22,14 +23,14 @@ from safetensors import SafetensorError
 from safetensors.torch import load as load_tensors
 from safetensors.torch import save as save_tensors
 
-from ecgr.algorithms import Upload
 from ecgr.component import State
 from ecgr.config.experiment import OWN, Experiment, load
 from ecgr.errors import ConfigError, EcgrError, EnvironmentFault
 from ecgr.files import write_atomically
-from ecgr.flower.apps.enrolment import Enrolment
-from ecgr.flower.apps.wire import ARRAYS, LOSS, METRICS, NEVER, REPORT, SITE, SUMS, Order, reply_records, to_arrays
 from ecgr.flower.audit import PLACE, Audit
+from ecgr.flower.fleet import Enrolment
+from ecgr.flower.wire import ARRAYS, LOSS, METRIC, METRICS, NEVER, REPORT, SITE, SUMS, Order, reply_records, to_arrays
+from ecgr.simulation.prepare import check_client
 from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import Engine, SerialEngine
 from ecgr.simulation.engines.pool import Lost
@@ -105,11 +106,15 @@ def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
         check_client(client, len(problem.partition))
         return client, problem, shape, engine
 
-    def ordered(message: Message, client: int) -> Order:
-        order = Order.from_records(message.content)
-        if order.job.client != client:
-            raise ConfigError(f"partition-id: asked for client {order.job.client}, this node stands for another")
-        return order
+    def following(answers: Callable[[Problem, Engine, Order, Path], RecordDict]) -> Callable[..., Message]:
+        @_discreet
+        def handler(message: Message, context: Context) -> RecordDict:
+            (client, problem, _, engine), order = own(context), Order.from_records(message.content)
+            if order.job.client != client:
+                raise ConfigError(f"partition-id: asked for client {order.job.client}, this node stands for another")
+            return answers(problem, engine, order, state_root(context))
+
+        return handler
 
     @app.query()
     @_discreet
@@ -118,26 +123,9 @@ def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
         client, problem, shape, _ = own(context)
         return RecordDict({SITE: Enrolment.of(problem, client, shape).to_record()})
 
-    @app.train()
-    @_discreet
-    def train(message: Message, context: Context) -> RecordDict:
-        client, problem, _, engine = own(context)
-        return answer(problem, engine, ordered(message, client), state_root(context))
-
-    @app.evaluate()
-    @_discreet
-    def evaluate(message: Message, context: Context) -> RecordDict:
-        """Score a model on the site's own test samples."""
-        client, problem, _, engine = own(context)
-        return score_records(problem, engine, ordered(message, client), state_root(context))
-
-    @app.evaluate(SUMS.partition(".")[2])
-    @_discreet
-    def sums(message: Message, context: Context) -> RecordDict:
-        """Send the sums that a closed-form head is solved from."""
-        client, problem, _, engine = own(context)
-        return sums_records(problem, engine, ordered(message, client))
-
+    app.train()(following(answer))
+    app.evaluate()(following(score_records))
+    app.evaluate(SUMS.partition(".")[2])(following(sums_records))
     return app
 
 
@@ -147,13 +135,13 @@ def answer(problem: Problem, engine: Engine, order: Order, root: Path) -> Record
     initial = problem.first_state(job.params)
     counted_on = bool(initial) and order.remembered != NEVER
     remembered = load_state(states, order.remembered) if counted_on else None
-    result, state = _only(engine, replace(job, state=initial if remembered is None else remembered))
+    result, state = _outcome(engine, replace(job, state=initial if remembered is None else remembered))
     if state:
         save_state(states, job.round_index, state)
     return reply_records(order, result, state_lost=counted_on and remembered is None)
 
 
-def _only(engine: Engine, job: ClientJob) -> tuple[Upload, State]:
+def _outcome(engine: Engine, job: Any) -> Any:
     (outcome,) = engine.map([job])
     assert not isinstance(outcome, Lost), "nothing is lost in one process"
     return outcome
@@ -172,18 +160,17 @@ def score_records(problem: Problem, engine: Engine, order: Order, root: Path) ->
         found = evaluate_own(problem, engine, [own])
     else:
         found = evaluation(problem, engine, job.params, job.buffers)
-    values = {**{f"metric/{name}": value for name, value in found.metrics.items()}, LOSS: found.loss}
+    values = {**{f"{METRIC}{name}": value for name, value in found.metrics.items()}, LOSS: found.loss}
     finite = MetricRecord({name: float(value) for name, value in values.items() if math.isfinite(value)})
     return RecordDict({METRICS: finite, REPORT: ConfigRecord(order.address())})
 
 
-def sums_records(problem: Problem, engine: Engine, order: Order) -> RecordDict:
+def sums_records(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
     """A site's sums for the head that the experiment names; asked for at another time, or of too few, it has none."""
     job, sizes = order.job, problem.partition.sizes()
     if job.round_index + 1 != head_round(problem) or job.client not in holders(problem):
         raise ConfigError(f"head: no sums of {sizes[job.client]} samples are sent after round {job.round_index + 1}")
-    (part,) = engine.map([SumsJob(job.client, job.params, job.buffers, sizes[job.client])])
-    assert not isinstance(part, Lost), "nothing is lost in one process"
+    part = _outcome(engine, SumsJob(job.client, job.params, job.buffers, sizes[job.client]))
     return RecordDict({ARRAYS: to_arrays(part), REPORT: ConfigRecord(order.address())})
 
 

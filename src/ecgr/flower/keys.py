@@ -14,7 +14,6 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from cryptography import x509
-from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519
 from cryptography.hazmat.primitives.serialization import (
@@ -27,9 +26,10 @@ from cryptography.hazmat.primitives.serialization import (
 )
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from ecgr.errors import ConfigError, EnvironmentFault
+from ecgr.errors import ConfigError, EnvironmentFault, refused
 
 VALID_DAYS = 825
+CA_NAME = "ecgr federation CA"
 LOOPBACK = ("localhost", "127.0.0.1")
 
 
@@ -40,18 +40,13 @@ def make_certificates(directory: Path, hosts: Sequence[str] = LOOPBACK) -> None:
     """
     private_folder(directory)
     ca_key, server_key = ec.generate_private_key(ec.SECP256R1()), ec.generate_private_key(ec.SECP256R1())
-    ca_name = _name("ecgr federation CA")
     ca = (
-        _builder(ca_name, ca_name, ca_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(_usage(signs_certificates=True), critical=True)
+        _builder(CA_NAME, ca_key.public_key(), is_ca=True)
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(ca_key.public_key()), critical=False)
         .sign(ca_key, hashes.SHA256())
     )
     server = (
-        _builder(_name(hosts[0]), ca_name, server_key.public_key())
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .add_extension(_usage(signs_certificates=False), critical=True)
+        _builder(hosts[0], server_key.public_key(), is_ca=False)
         .add_extension(x509.SubjectAlternativeName([_alternative(host) for host in hosts]), critical=False)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(ca_key.public_key()), critical=False)
@@ -74,14 +69,12 @@ def signing_key(path: Path) -> ed25519.Ed25519PrivateKey:
     """The key that signs code, as `ssh-keygen -t ed25519` makes it; made where it is missing, with its public half."""
     if not path.exists():
         _make_pair(path, ed25519.Ed25519PrivateKey.generate())
-    try:
+    expected = f"{path}: expected an Ed25519 key without a passphrase (ssh-keygen -t ed25519 -N '')"
+    with refused(expected):
         key = load_ssh_private_key(path.read_bytes(), password=None)
-        if isinstance(key, ed25519.Ed25519PrivateKey):
-            return key
-        why = "it is of another kind"
-    except (OSError, TypeError, ValueError, UnsupportedAlgorithm) as error:
-        why = str(error)
-    raise ConfigError(f"{path}: expected an Ed25519 key without a passphrase (ssh-keygen -t ed25519 -N ''): {why}")
+    if not isinstance(key, ed25519.Ed25519PrivateKey):
+        raise ConfigError(f"{expected}; it is of another kind")
+    return key
 
 
 def _make_pair(private: Path, key: ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey) -> Path:
@@ -94,10 +87,8 @@ def _make_pair(private: Path, key: ec.EllipticCurvePrivateKey | ed25519.Ed25519P
 
 def read_public_key(path: Path) -> bytes:
     """A site's public key as Flower names it to the ServerApp."""
-    try:
+    with refused(f"{path}: not a public key", "; a site makes one with `ecgr federate keys`"):
         key = load_ssh_public_key(path.read_bytes())
-    except (OSError, ValueError, UnsupportedAlgorithm) as error:
-        raise ConfigError(f"{path}: not a public key ({error}); a site makes one with `ecgr federate keys`") from None
     return key.public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -124,26 +115,21 @@ def write_private(path: Path, content: bytes) -> None:
         file.write(content)
 
 
-def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.UTC)
+def _builder(name: str, key: ec.EllipticCurvePublicKey, *, is_ca: bool) -> x509.CertificateBuilder:
+    """A certificate for ``name``, issued by the CA, whose key signs certificates or nothing but connections."""
+    now, never = datetime.datetime.now(datetime.UTC), ("content_commitment", "key_encipherment", "data_encipherment")
+    uses = dict.fromkeys((*never, "key_agreement", "encipher_only", "decipher_only"), False)
+    usage = x509.KeyUsage(digital_signature=not is_ca, key_cert_sign=is_ca, crl_sign=is_ca, **uses)
     return (
         x509.CertificateBuilder()
-        .subject_name(subject)
-        .issuer_name(issuer)
+        .subject_name(_name(name))
+        .issuer_name(_name(CA_NAME))
         .public_key(key)
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - datetime.timedelta(hours=1))
         .not_valid_after(now + datetime.timedelta(days=VALID_DAYS))
-    )
-
-
-def _usage(*, signs_certificates: bool) -> x509.KeyUsage:
-    never = ("content_commitment", "key_encipherment", "data_encipherment", "key_agreement")
-    return x509.KeyUsage(
-        digital_signature=not signs_certificates,
-        key_cert_sign=signs_certificates,
-        crl_sign=signs_certificates,
-        **dict.fromkeys((*never, "encipher_only", "decipher_only"), False),
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=0 if is_ca else None), critical=True)
+        .add_extension(usage, critical=True)
     )
 
 

@@ -28,15 +28,15 @@ from flwr.serverapp import Grid, ServerApp
 
 from ecgr._version import __version__
 from ecgr.algorithms.heads import added
+from ecgr.component import State
 from ecgr.config.experiment import OWN, Experiment
 from ecgr.errors import ConfigError, EcgrError, EnvironmentFault, QuorumLost
 from ecgr.files import write_atomically
-from ecgr.flower.apps.enrolment import Enrolment, Listed, complete_list, left_out
-from ecgr.flower.apps.fleet import Clock, Fleet
-from ecgr.flower.apps.site import Given, made
-from ecgr.flower.apps.wire import LOSS, NEVER, SCORES, SUMS, UNKNOWN, Order, Refusal, check_address, records_of
 from ecgr.flower.audit import Audit
+from ecgr.flower.fleet import Enrolment, Fleet, Listed, complete_list, left_out
 from ecgr.flower.guard import Asked, Guard, inspect_sums, sort_out
+from ecgr.flower.site import Given, made
+from ecgr.flower.wire import LOSS, METRIC, NEVER, SCORES, SUMS, UNKNOWN, Order, Refusal, check_address, records_of
 from ecgr.runs.record import RunRecord, absences, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.client import ClientJob
@@ -64,7 +64,6 @@ from ecgr.tasks.metrics import bounds_of
 
 NO_KEY = "the server has no public key of it; the site makes one with `ecgr federate keys`"
 ROUNDING = 1e-9
-METRIC = "metric/"
 
 log = logging.getLogger("ecgr.flower")
 
@@ -76,7 +75,7 @@ def server_app(
     guard: Guard | None = None,
     keys: Mapping[int, bytes] | None = None,
     device: str = "cpu",
-    clock: Clock = time,
+    clock: Any = time,
     local_data: bool = False,
     test: str | Path | None = None,
     server: str | Path | None = None,
@@ -266,22 +265,38 @@ class Federation:
     def _attempt(self, snapshot: Snapshot, jobs: list[ClientJob], group: str, attempt: int) -> Replies:
         """Ask the round's clients once."""
         count_attempt(self.problem)
-        sizes, past = self.problem.partition.sizes(), snapshot.clients
         # who was missed once is waited for: the round may be void because of it
         enough = self.guard.min_clients if attempt == 1 else len(jobs)
-        nodes = self.fleet.wait_for([job.client for job in jobs], enough, self.guard.deadline)
-        orders, asked = {}, {}
-        for job in jobs:
-            known = past.get(job.client) or {}
-            order = orders[job.client] = Order(self.run, int(known["round"]) if known else NEVER, job)
-            sent = (self.flower_run, group, nodes.get(job.client, UNKNOWN))
-            asked[job.client] = Asked(self.problem, order, sent, sizes[job.client], known)
-        arrivals = self.fleet.command(orders, nodes, MessageType.TRAIN, group, self.guard.deadline)
+        asked, arrivals = self._ask(jobs, snapshot.clients, MessageType.TRAIN, group, enough)
         replies = self.guard.judge(asked, arrivals)
-        absent = {client: self.fleet.refused.get(client, "not connected") for client in orders.keys() - nodes.keys()}
-        named = [(c, f"missing: {absent[c]}" if c in absent else reason) for c, reason in replies.rejected]
+        absent = {client for client, each in asked.items() if each.sent[-1] == UNKNOWN}
+        reasons = {client: f"missing: {self.fleet.refused.get(client, 'not connected')}" for client in absent}
+        named = [(client, reasons.get(client, reason)) for client, reason in replies.rejected]
         self.refuse(group, named)
         return replace(replies, rejected=named)
+
+    def _ask(
+        self, jobs: Sequence[ClientJob], past: Mapping[int, State], kind: str, group: str, enough: int
+    ) -> tuple[dict[int, Asked], list[tuple[int, Message | str]]]:
+        """Send clients their jobs once ``enough`` are there; what each was asked for, and what came back."""
+        nodes = self.fleet.wait_for([job.client for job in jobs], enough, self.guard.deadline)
+        sizes, asked = self.problem.partition.sizes(), {}
+        for job in jobs:
+            known = past.get(job.client) or {}
+            order = Order(self.run, int(known["round"]) if known else NEVER, job)
+            sent = (self.flower_run, group, nodes.get(job.client, UNKNOWN))
+            asked[job.client] = Asked(self.problem, order, sent, sizes[job.client], known)
+        orders = {client: each.order for client, each in asked.items()}
+        return asked, self.fleet.command(orders, nodes, kind, group, self.guard.deadline)
+
+    def _ask_of_served(
+        self, clients: Collection[int], snapshot: Snapshot, kind: str, group: str
+    ) -> tuple[dict[int, Asked], list[tuple[int, Message | str]]]:
+        """Send clients the model that is handed out."""
+        (params, buffers), last = served(self.problem, snapshot), snapshot.rounds - 1
+        lr = learning_rate(self.problem, last)
+        jobs = [ClientJob(client, last, lr, 1, params, buffers, {}, {}) for client in clients]
+        return self._ask(jobs, snapshot.clients if self.problem.local else {}, kind, group, len(jobs))
 
     def refuse(self, group: str, reasons: Iterable[tuple[int, str]]) -> None:
         """Note whose replies are not used."""
@@ -295,7 +310,7 @@ class Federation:
         """
         with_tests = [client for client, site in self.fleet.sites.items() if site.tests]
         group, late = f"{snapshot.rounds}.scores", f"missing: no scores within {self.guard.deadline:g} s"
-        asked, arrivals = self._ask(with_tests, snapshot, MessageType.EVALUATE, group)
+        asked, arrivals = self._ask_of_served(with_tests, snapshot, MessageType.EVALUATE, group)
         found, refused = sort_out(
             asked, arrivals, lambda c, reply: site_scores(self.problem, asked[c].order, reply), late
         )
@@ -311,7 +326,7 @@ class Federation:
         late = f"missing: no sums within {self.guard.deadline:g} s"
         for attempt in range(1, self.guard.attempts + 1):
             group = f"{snapshot.rounds}.{attempt}.sums"
-            asked, arrivals = self._ask(clients, snapshot, SUMS, group)
+            asked, arrivals = self._ask_of_served(clients, snapshot, SUMS, group)
             found, refused = sort_out(asked, arrivals, lambda c, reply: inspect_sums(asked[c], reply), late)  # noqa: B023
             parts, refused = self.guard.judge_sums(found, refused)
             self.refuse(group, sorted(refused))
@@ -320,29 +335,12 @@ class Federation:
                 return Sums(added(parts.values()), len(clients), len(parts), refused)
         raise QuorumLost(f"head: void {self.guard.attempts} times, {shortfall} ({self.fleet.told(dict(refused))})")
 
-    def _ask(
-        self, clients: Collection[int], snapshot: Snapshot, kind: str, group: str
-    ) -> tuple[dict[int, Asked], list[tuple[int, Message | str]]]:
-        """Send clients the model that is handed out; what they were asked for, and what came back."""
-        nodes = self.fleet.wait_for(clients, len(clients), self.guard.deadline)
-        params, buffers = served(self.problem, snapshot)
-        sizes, asked = self.problem.partition.sizes(), {}
-        last, past = snapshot.rounds - 1, snapshot.clients if self.problem.local else {}
-        lr = learning_rate(self.problem, last)
-        for client in clients:
-            job = ClientJob(client, last, lr, 1, params, buffers, {}, {})
-            remembered = int(past[client]["round"]) if client in past else NEVER
-            sent = (self.flower_run, group, nodes.get(client, UNKNOWN))
-            asked[client] = Asked(self.problem, Order(self.run, remembered, job), sent, sizes[client])
-        orders = {client: each.order for client, each in asked.items()}
-        return asked, self.fleet.command(orders, nodes, kind, group, self.guard.deadline)
-
 
 def site_scores(problem: Problem, order: Order, reply: Message | str) -> dict[str, float]:
     """The numbers of a reply; raises `Refusal` unless they answer this order and can be what they say they are."""
     metrics, report = records_of(reply, SCORES)
     check_address(order, report)
-    bounds = {f"metric/{metric.name}": bounds_of(metric) for metric in problem.metrics} | {LOSS: (-math.inf, math.inf)}
+    bounds = {METRIC + metric.name: bounds_of(metric) for metric in problem.metrics} | {LOSS: (-math.inf, math.inf)}
     if LOSS not in metrics or not metrics.keys() <= bounds.keys():
         raise Refusal("metrics: expected the loss, and metrics of the task")
     for name, value in metrics.items():
@@ -365,14 +363,14 @@ def combine_scores(
         return summarise_own(problem, named, {client: sites[client].tests for client in found})
 
     def mean(name: str) -> float:
-        by = [client for client in sorted(found) if name in found[client]]
-        values, weights = [found[client][name] for client in by], [sites[client].tests for client in by]
-        return float(np.average(values, weights=weights)) if by else math.nan
+        given = {client: found[client][name] for client in sorted(found) if name in found[client]}
+        weights = [sites[client].tests for client in given]
+        return float(np.average([*given.values()], weights=weights)) if given else math.nan
 
-    first = f"metric/{problem.metrics[0].name}"
+    first = METRIC + problem.metrics[0].name
     by_client = [found.get(client, {}).get(first, math.nan) for client in range(len(problem.partition))]
     return Evaluation(
-        metrics={metric.name: mean(f"metric/{metric.name}") for metric in problem.metrics},
+        metrics={metric.name: mean(METRIC + metric.name) for metric in problem.metrics},
         loss=mean(LOSS),
         by_client=np.array(by_client),
     )

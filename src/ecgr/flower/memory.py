@@ -10,7 +10,7 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.supercore.run import Run
 from flwr.supercore.task_identity import TaskIdentity
 
-from ecgr.flower.apps.wire import SUMS
+from ecgr.flower.wire import SUMS
 
 Tamper = Callable[[int, Message, Message], Sequence[Message]]
 """Given the node's index, the order and its honest reply: what arrives instead."""

@@ -1,1 +1,0 @@
-"""Both Flower apps and what passes between them."""

@@ -1,1 +1,0 @@
-"""Keys, processes and files of a federation on one machine or several."""
