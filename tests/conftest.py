@@ -8,6 +8,7 @@ import atexit
 import os
 import shutil
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import mkdtemp
 
@@ -31,7 +32,7 @@ for profile, count in EXAMPLES.items():
     )
 settings.load_profile("test")
 
-INTEGRATION = Path(__file__).parent / "integration"
+INTEGRATION, FLOWER = (Path(__file__).parent / name for name in ("integration", "flower"))
 LIMIT = 3.0
 """CPU seconds of a quick test: three times what CONTRIBUTING says, for busy machines and first imports."""
 
@@ -46,8 +47,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """All of ``integration`` is slow, so that its imports can be spared, too."""
-    return True if config.getoption("quick") and collection_path == INTEGRATION else None
+    """All of ``integration`` is slow, so that its imports can be spared, too; ``flower`` needs the extra."""
+    unneeded = config.getoption("quick") and collection_path == INTEGRATION
+    return True if unneeded or (collection_path == FLOWER and find_spec("flwr") is None) else None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

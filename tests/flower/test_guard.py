@@ -1,6 +1,9 @@
-"""No reply can spoil a round: the aggregate is that of the good ones alone, bit for bit."""
+"""No reply can spoil a round: the aggregate is that of the good ones alone, bit for bit.
 
-from collections.abc import Callable, Mapping, Sequence
+Honest sites of very different size are never rejected; an update a hundred times too long is, whoever sends it.
+"""
+
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -9,23 +12,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from flwr.app import Array, Message
 from torch import nn
 
 from ecgr.errors import ConfigError, QuorumLost
+from ecgr.flower.guard import Guard, reserved_names
+from ecgr.flower.server import Federation
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import Outcome, Replies, Snapshot, finish_round, participants, round_jobs, score, start
 from ecgr.simulation.workspace import Problem
-from support.problems import TRAINED, blobs, offer, problem, same_bits, small_net
-from support.quick import quick_where
-
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
-from flwr.app import Array, Message
-
-from ecgr.flower.guard import Guard, reserved_names
-from ecgr.flower.server import Federation
 from support.bad_replies import BAD, CANARY, MAIN_KINDS
 from support.federations import federation
+from support.problems import TRAINED, blobs, offer, problem, same_bits, small_net
+from support.quick import quick_where
 
 PARTS = [range(10), range(10, 17), range(17, 25), range(25, 34)]
 ROUNDS = 2
@@ -72,16 +71,22 @@ def tampering(culprit: int, spoil: Callable[[Message, Message], Sequence[Message
     )
 
 
-def rounds(playing: Federation, snapshot: Snapshot) -> list[Outcome]:
-    outcomes = []
-    for _ in range(ROUNDS):
+def rounds(playing: Federation, count: int = ROUNDS) -> list[Outcome]:
+    outcomes, snapshot = [], start(playing.problem)
+    for _ in range(count):
         outcomes.append(playing.play_round(snapshot))
         snapshot = outcomes[-1].snapshot
     return outcomes
 
 
-def same(a: Mapping[str, torch.Tensor], b: Mapping[str, torch.Tensor]) -> bool:
-    return a.keys() == b.keys() and all(same_bits(a[name], b[name]) for name in a)
+def same(a: Snapshot, b: Snapshot) -> bool:
+    ours, theirs = ({"": each.params, **each.buffers, **each.server} for each in (a, b))
+    return ours.keys() == theirs.keys() and all(same_bits(ours[name], theirs[name]) for name in ours)
+
+
+def refusals(outcome: Outcome) -> list[tuple[int, str]]:
+    """Who was refused, and the word for why."""
+    return [(each["client"], each["reason"].split(":")[0]) for each in outcome.row["rejected"]]
 
 
 OTHERS = sorted(set(TRAINED) - {"scaffold"})
@@ -111,30 +116,29 @@ def test_a_bad_reply_leaves_the_aggregate_of_the_good_ones(
     tamper = tampering(culprit, spoil, "1.1")
     others = [client for client in range(len(PARTS)) if client != culprit]
     arrival = [culprit, *others] if place == "first" else [*others, culprit]
-    outcomes = rounds(federation(chosen, tmp_path, tamper=tamper, arrival=arrival), start(chosen))
+    outcomes = rounds(federation(chosen, tmp_path, tamper=tamper, arrival=arrival))
 
     survivors = sampled[0] if kind == "twice" else [client for client in sampled[0] if client != culprit]
     expected = honest(algorithm, (tuple(survivors), tuple(sampled[1])))
-    final = outcomes[-1].snapshot
-    assert same_bits(final.params, expected.params)
-    assert same(final.buffers, expected.buffers)
-    assert same(final.server, expected.server)
+    assert same(outcomes[-1].snapshot, expected)
     assert [client["client"] for client in outcomes[0].row["clients"]] == survivors
-    (refused,) = outcomes[0].row["rejected"]
-    assert refused["client"] == culprit
-    assert refused["reason"].split(":")[0] == word
+    assert [refusals(outcome) for outcome in outcomes] == [[(culprit, word)], []]
     assert CANARY not in str(outcomes[0].row)
-    assert outcomes[1].row["rejected"] == []
+
+
+def with_array(name: str, change: Callable[[Any], Any]) -> Callable[[Message, Message], Sequence[Message]]:
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        arrays = reply.content.array_records["arrays"]
+        arrays[name] = Array(np.asarray(change(arrays[name].numpy())))
+        return [reply]
+
+    return spoil
 
 
 def test_fednova_cannot_be_scaled_by_a_claimed_number_of_steps(tmp_path: Path) -> None:
     chosen = task("fednova")
     culprit = participants(chosen, 0)[0]
-
-    def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        reply.content.array_records["arrays"]["payload/effective_steps"] = Array(np.array(1e9))
-        return [reply]
-
+    spoil = with_array("payload/effective_steps", lambda _: 1e9)
     outcome = federation(chosen, tmp_path, tamper=tampering(culprit, spoil)).play_round(start(chosen))
     assert outcome.row["rejected"][0]["client"] == culprit
     assert outcome.row["rejected"][0]["reason"].startswith("scalar: payload/effective_steps")
@@ -160,10 +164,8 @@ def test_a_void_round_is_repeated_and_leaves_nothing_behind(tmp_path: Path) -> N
     def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
         return [] if order.metadata.group_id in {"1.1", "1.2"} and node != sampled[0] else [reply]
 
-    outcomes = rounds(federation(chosen, tmp_path, tamper=tamper), start(chosen))
-    expected = honest("scaffold", (tuple(sampled), tuple(participants(chosen, 1))))
-    assert same_bits(outcomes[-1].snapshot.params, expected.params)
-    assert same(outcomes[-1].snapshot.server, expected.server)
+    outcomes = rounds(federation(chosen, tmp_path, tamper=tamper))
+    assert same(outcomes[-1].snapshot, honest("scaffold", (tuple(sampled), tuple(participants(chosen, 1)))))
     reasons = [(entry["client"], entry["reason"]) for entry in outcomes[0].row["rejected"]]
     missing = "missing: no reply within 600 s"
     assert reasons == [(c, f"void attempt {a}: {missing}") for a in (1, 2) for c in sampled[1:]]
@@ -176,7 +178,7 @@ def test_three_void_attempts_lose_the_quorum(tmp_path: Path) -> None:
     assert QuorumLost.exit_code == 6
 
 
-def test_a_reply_of_somebody_who_was_not_asked_is_not_used(tmp_path: Path) -> None:
+def test_a_reply_of_somebody_who_was_not_asked_is_not_used() -> None:
     replies = Guard().judge({}, [(2, "anything")])
     assert replies.used == []
     assert replies.rejected == [(2, "unsampled: it was not asked in this round")]
@@ -219,15 +221,9 @@ def test_an_index_that_a_site_moved_is_not_used(shift: int, tmp_path: Path, monk
     """It would be merged by maximum, and there is no such class."""
     offer(monkeypatch, indexed=indexed)
     chosen = problem(blobs(34), PARTS, model={"name": "indexed"}, federation={"rounds": ROUNDS, "batch_size": 4})
-
-    def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        arrays = reply.content.array_records["arrays"]
-        arrays["buffers/order"] = Array(arrays["buffers/order"].numpy() + shift)
-        return [reply]
-
-    for outcome in rounds(federation(chosen, tmp_path, tamper=tampering(1, spoil)), start(chosen)):
-        ((client, reason),) = ((entry["client"], entry["reason"]) for entry in outcome.row["rejected"])
-        assert (client, reason.split(":")[0]) == (1, "range")
+    spoil = with_array("buffers/order", lambda order: order + shift)
+    outcomes = rounds(federation(chosen, tmp_path, tamper=tampering(1, spoil)))
+    assert [refusals(outcome) for outcome in outcomes] == [[(1, "range")]] * ROUNDS
 
 
 def test_all_names_of_the_record_are_reserved(tmp_path: Path) -> None:
@@ -240,8 +236,85 @@ def test_all_names_of_the_record_are_reserved(tmp_path: Path) -> None:
 
 
 def test_a_guard_must_make_sense() -> None:
-    with pytest.raises(ValueError, match="norm_factor"):
+    with pytest.raises(ConfigError, match="norm_factor"):
         Guard(norm_factor=0.5)
-    with pytest.raises(ValueError, match="deadline"):
+    with pytest.raises(ConfigError, match="deadline"):
         Guard(deadline=float("nan"))
-    assert issubclass(ConfigError, ValueError)
+
+
+SIZES = {"1:10:100": (4, 40, 400), "1:1:1000": (2, 2, 2000), "1:1000:1000": (2, 2000, 2000), "1:50": (16, 800)}
+
+
+def unequal(
+    sizes: Sequence[int], algorithm: str, seed: int = 0, *, regulator: str = "none", momentum: float = 0.9
+) -> Problem:
+    """Sites that hold other classes, too: the small ones have one class each."""
+    order = np.argsort(np.arange(sum(sizes)) % 3, kind="stable")
+    return problem(
+        blobs(sum(sizes), seed=seed),
+        [part.tolist() for part in np.split(order, np.cumsum(sizes)[:-1])],
+        model={"name": "net"},
+        algorithm={"name": algorithm},
+        regulator={"name": regulator},
+        optimizer={"name": "sgd", "lr": 0.05, "momentum": momentum},
+        federation={"rounds": 4, "batch_size": 16 if 16 in sizes else sizes[0]},
+        run={"seed": seed},
+    )
+
+
+HONEST = [
+    *((sizes, algorithm, "none", 0.9, 0) for sizes, algorithm in product(("1:10:100", "1:50"), TRAINED)),
+    *(("1:1:1000", algorithm, "none", 0.9, 1) for algorithm in ("fedavg", "fednova", "scaffold", "drift_correction")),
+    ("1:1000:1000", "drift_correction", "none", 0.0, 2),
+    *(("1:10:100", "fedavg", "ecgr", momentum, seed) for momentum, seed in product((0.0, 0.9), (1, 2))),
+    *(("1:10:100", "scaffold", "ecgr", 0.9, seed) for seed in (3, 4)),
+]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "algorithm", "regulator", "momentum", "seed"),
+    quick_where(lambda *case: case[:2] == ("1:10:100", "scaffold"), HONEST),
+)
+def test_honest_sites_are_never_rejected(
+    sizes: str, algorithm: str, regulator: str, momentum: float, seed: int, tmp_path: Path
+) -> None:
+    chosen = unequal(SIZES[sizes], algorithm, seed, regulator=regulator, momentum=momentum)
+    count = 4 if sum(SIZES[sizes]) < 2000 else 2
+    assert [refusals(outcome) for outcome in rounds(federation(chosen, tmp_path), count)] == [[]] * count
+
+
+def times(factor: float) -> Callable[[Message, Message], Sequence[Message]]:
+    def spoil(order: Message, reply: Message) -> Sequence[Message]:
+        for name in {"payload/update", "payload/plain"} & reply.content.array_records["arrays"].keys():
+            with_array(name, lambda array: (array * factor).astype(np.float32))(order, reply)
+        return [reply]
+
+    return spoil
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "culprit", "when"),
+    quick_where(
+        lambda algorithm, culprit, when: (algorithm, culprit) == ("fedavg", 2),
+        product(("fedavg", "fednova", "scaffold", "feddyn", "fedacg"), range(3), (1, 3)),
+    ),
+)
+def test_a_hundredfold_update_is_rejected_whoever_sends_it(
+    algorithm: str, culprit: int, when: int, tmp_path: Path
+) -> None:
+    chosen = unequal(SIZES["1:10:100"], algorithm)
+    playing = federation(chosen, tmp_path, tamper=tampering(culprit, times(100), f"{when}."))
+    if culprit == 2:
+        with pytest.raises(QuorumLost, match=r"hold 400 of the 444 enrolled samples.*site-2: norm"):
+            rounds(playing, when)
+        return
+    assert [refusals(outcome) for outcome in rounds(playing, when)] == [[]] * (when - 1) + [[(culprit, "norm")]]
+
+
+@pytest.mark.parametrize(("when", "refused"), [(1, []), (3, [(0, "norm")])])
+def test_from_its_third_round_on_a_site_is_bound_by_its_own_updates(
+    when: int, refused: list[tuple[int, str]], tmp_path: Path
+) -> None:
+    """Fifteen times its own length is within what a site of so many steps may have, and not within its past."""
+    playing = federation(unequal(SIZES["1:10:100"], "fedavg"), tmp_path, tamper=tampering(0, times(15), f"{when}.1"))
+    assert refusals(rounds(playing, when)[-1]) == refused

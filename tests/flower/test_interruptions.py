@@ -5,13 +5,6 @@ from pathlib import Path
 
 import pytest
 import torch
-
-from support.commands import rows_without_times
-from support.problems import offer, same_bits, small_net
-from support.quick import quick_where
-
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
 from flwr.app import Message
 
 from ecgr.config.experiment import Experiment
@@ -19,7 +12,10 @@ from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.server import failure_path
 from ecgr.flower.site import GENERATIONS, load_state, save_state
-from support.federations import Ticks, experiment, federate, grid, nodes
+from support.commands import files_below, rows_without_times
+from support.federations import Ticks, experiment, federate, nodes, weights
+from support.problems import offer, same_bits, small_net
+from support.quick import quick_where
 
 
 @pytest.fixture(autouse=True)
@@ -60,8 +56,8 @@ def test_a_server_that_dies_goes_on_to_the_same_bits(group: str, answered: bool,
     root, out = tmp_path / "broken" / "sites", tmp_path / "broken" / "run"
     with pytest.raises(Crash):
         Mortal(chosen, root, group, answered).serve(server_app(chosen, out, clock=Ticks()))
-    grid(chosen, root).serve(server_app(chosen, out, clock=Ticks()))
-    assert (out / "model.safetensors").read_bytes() == (tmp_path / "whole" / "run" / "model.safetensors").read_bytes()
+    federate(chosen, out)
+    assert weights(out) == weights(tmp_path / "whole" / "run")
     assert rows_without_times(out) == rows_without_times(tmp_path / "whole" / "run")
 
 
@@ -69,9 +65,9 @@ def test_a_server_that_dies_goes_on_to_the_same_bits(group: str, answered: bool,
 def test_a_server_started_after_the_end_changes_nothing(tmp_path: Path) -> None:
     chosen = experiment("fedavg")
     federate(chosen, tmp_path / "run")
-    before = {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()}
+    before = files_below(tmp_path / "run")
     federate(chosen, tmp_path / "run")
-    assert {path: path.read_bytes() for path in (tmp_path / "run").rglob("*") if path.is_file()} == before
+    assert files_below(tmp_path / "run") == before
 
 
 def test_a_lost_client_state_is_recovered_from_and_said(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -86,12 +82,8 @@ def test_a_lost_client_state_is_recovered_from_and_said(tmp_path: Path, caplog: 
     record = federate(chosen, tmp_path / "run", tamper=forgetful)
     assert [[c["client"] for c in row["clients"] if "state_lost" in c] for row in record.rounds] == [[], [1], []]
     assert "altered or cut short); starting again from none" in caplog.text
-
-
-def test_client_states_stay_at_the_site(tmp_path: Path) -> None:
-    federate(experiment("scaffold"), tmp_path / "run")
     assert list((tmp_path / "sites").rglob("*.state"))
-    assert not list((tmp_path / "run").rglob("*.state"))
+    assert not list((tmp_path / "run").rglob("*.state")), "states stay at the site"
 
 
 def test_a_site_state_comes_back_bit_for_bit_or_not_at_all(tmp_path: Path) -> None:

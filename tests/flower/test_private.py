@@ -5,19 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
-
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
 from flwr.app import Message
 
 from ecgr.config.experiment import Experiment
 from ecgr.config.methods import parse_method
-from ecgr.flower import MemoryGrid, client_app, server_app
 from ecgr.flower.wire import to_arrays
-from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
-from support.commands import rows_without_times
-from support.federations import CLIENTS, Ticks, experiment, federate, nodes
+from support.federations import CLIENTS, experiment, federate, weights
 from support.private import linear
 from support.problems import offer
 
@@ -30,19 +24,6 @@ def _models(monkeypatch: pytest.MonkeyPatch) -> None:
 def private(method: str, **changes: object) -> Experiment:
     given = {key.replace("__", "."): value for key, value in changes.items()}
     return experiment("fedavg", "none", {**parse_method(method), "federation.participation": 1.0, **given})
-
-
-def weights(directory: Path) -> bytes:
-    return (directory / "model.safetensors").read_bytes()
-
-
-def test_without_noise_a_federation_gives_the_bits_of_a_run(tmp_path: Path) -> None:
-    chosen = private("fedavgm+dp(clip=0.2, noise=0, quantile=0.5)+ecgr")
-    run(chosen, tmp_path / "simulated")
-    record = federate(chosen, tmp_path / "federated")
-    assert weights(tmp_path / "federated") == weights(tmp_path / "simulated")
-    assert rows_without_times(tmp_path / "federated") == rows_without_times(tmp_path / "simulated")
-    assert [row["privacy"]["counted"] for row in record.rounds] == [1, 2, 3]
 
 
 @pytest.mark.slow
@@ -84,25 +65,3 @@ def test_a_round_that_is_repeated_counts_twice(tmp_path: Path) -> None:
     assert len(dropped) == CLIENTS
     assert [row["privacy"]["counted"] for row in record.rounds] == [1, 3, 4]
     assert record.rounds[-1]["privacy"]["epsilon"] == pytest.approx(epsilon(1.0, 1.0, 4, 1e-5))
-
-
-@pytest.mark.nightly
-def test_a_federation_learns_under_noise(tmp_path: Path) -> None:
-    """Digits at thirty sites, two thirds of whom are drawn: far above chance in spite of noise from the system."""
-    pytest.importorskip("dp_accounting", reason="the extra privacy is not installed")
-    changes = {
-        "partition.clients": 30,
-        "partition.alpha": 10.0,
-        "partition.min_batches": 1,
-        "data.fraction": 1.0,
-        "federation.rounds": 30,
-        "federation.batch_size": 8,
-        "federation.participation": 0.66,
-        "run.served": "average",
-    }
-    chosen = experiment("fedavg", "none", {**parse_method("fedavg+dp(clip=1, noise=0.5)"), **changes})
-    root = tmp_path / "sites"
-    MemoryGrid(client_app(chosen), nodes(root, range(30))).serve(server_app(chosen, tmp_path / "run", clock=Ticks()))
-    record = RunRecord.open(tmp_path / "run")
-    assert record.rounds[-1]["accuracy"] > 0.5
-    assert record.rounds[-1]["privacy"]["epsilon"] > record.rounds[0]["privacy"]["epsilon"] > 0

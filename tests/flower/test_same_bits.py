@@ -1,25 +1,31 @@
-"""The Flower apps and `ecgr run` give the same bits and the same record."""
+"""The Flower apps and `ecgr run` give the same bits and the same record, whatever the method and whoever has the data.
+
+Sites that hold their own data give the bits of a run on all files, and their server never sees a sample.
+"""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
+from ecgr.config.experiment import load
 from ecgr.config.methods import parse_method
+from ecgr.errors import ConfigError, QuorumLost
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.tasks.losses import LOSSES
-from support.commands import rows_without_times
 from support.compositions import covering
-from support.federations import CLIENTS, experiment, federate
+from support.federations import CLIENTS, experiment, federate, federate_as_run, nodes, weights
+from support.hospitals import federate_hospitals, hospital_experiment, hospital_nodes, write_hospitals
+from support.private import linear
 from support.problems import offer, small_net
 from support.quick import quick_where
 
 
 @pytest.fixture(autouse=True)
 def _models(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, net=small_net)
+    offer(monkeypatch, net=small_net, without_buffers=linear)
 
 
 OLD = [f"{name}+{regulator}" for name in ("fedavg", "scaffold") for regulator in ("none", "ecgr")]
@@ -31,53 +37,45 @@ METHODS = list(dict.fromkeys([*OLD, *covering(together=1, losses=CLASSES)]))
 @pytest.mark.parametrize("method", quick_where(lambda method: method == "scaffold+ecgr", zip(METHODS)))
 def test_a_federation_gives_the_weights_and_the_record_of_a_run(method: str, tmp_path: Path) -> None:
     chosen = experiment("fedavg", "none", parse_method(method))
-    run(chosen, tmp_path / "simulated")
-    record = federate(chosen, tmp_path / "federated")
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("simulated", "federated")]
-    assert weights[0] == weights[1]
-    rows = rows_without_times(tmp_path / "federated")
-    assert rows == rows_without_times(tmp_path / "simulated")
-    assert [len(row["clients"]) for row in rows] == [CLIENTS - 1] * 3
+    record = federate_as_run(chosen, tmp_path)
+    assert [len(row["clients"]) for row in record.rounds] == [CLIENTS - 1] * 3
     assert record.kept() == RunRecord.open(tmp_path / "simulated").kept()
     assert record.key == chosen.key()
 
 
-@pytest.mark.slow
-def test_a_federation_trains_a_head_on_the_features_of_a_run(tmp_path: Path) -> None:
-    chosen = experiment("scaffold", changes={"model.trainable": "head"})
-    run(chosen, tmp_path / "simulated")
-    record = federate(chosen, tmp_path / "federated")
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("simulated", "federated")]
-    assert weights[0] == weights[1]
-    assert rows_without_times(tmp_path / "federated") == rows_without_times(tmp_path / "simulated")
-    assert record.rounds[-1]["bytes_up"] < 3 * 4 * 2 * 500  # two vectors of the head, not of the whole
+SERVED = {"federation.rounds": 2, "run.served": "average"}
+PRIVATE = {"model.name": "without_buffers", "federation.participation": 1.0}
+OTHERS: dict[str, dict[str, Any]] = {
+    "drift_correction+ecgr@lda": SERVED,
+    "head_only@ridge": SERVED,
+    "fedavgm+dp(clip=0.2, noise=0, quantile=0.5)+ecgr": PRIVATE,
+    "scaffold+local(part=norm)+finetune(steps=3)": {"partition.test_share": 0.2},
+    "scaffold": {"run.precision": "bf16"},
+    "scaffold+ecgr": {"model.trainable": "head"},
+}
 
 
-@pytest.mark.slow
-def test_a_federation_in_bf16_gives_the_weights_of_a_run_and_not_those_of_float32(tmp_path: Path) -> None:
-    chosen = experiment("scaffold", changes={"run.precision": "bf16"})
-    run(chosen, tmp_path / "simulated")
-    federate(chosen, tmp_path / "federated")
-    run(experiment("scaffold"), tmp_path / "float32")
-    names = ("simulated", "federated", "float32")
-    simulated, federated, float32 = ((tmp_path / name / "model.safetensors").read_bytes() for name in names)
-    assert federated == simulated
-    assert float32 != simulated
+@pytest.mark.parametrize("method", quick_where(lambda method: "@" in method or "dp" in method, zip(OTHERS)))
+def test_heads_privacy_and_what_stays_at_the_sites_are_those_of_a_run(method: str, tmp_path: Path) -> None:
+    record = federate_as_run(experiment("fedavg", "none", {**parse_method(method), **OTHERS[method]}), tmp_path)
+    last = record.rounds[-1]
+    if "dp" in method:
+        assert [row["privacy"]["counted"] for row in record.rounds] == [1, 2, 3]
+    if "local" in method:
+        assert last["own"]["scored"] == CLIENTS
+        assert list((tmp_path / "sites").rglob("round-*.state")), "each site keeps its own layers"
+    if "model.trainable" in OTHERS[method]:
+        assert last["bytes_up"] < 3 * 4 * 2 * 500, "two vectors of the head, not of the whole"
 
 
-@pytest.mark.slow
-def test_what_stays_at_the_sites_and_their_own_scores_are_those_of_a_run(tmp_path: Path) -> None:
-    method = parse_method("scaffold+local(part=norm)+finetune(steps=3)")
-    chosen = experiment("fedavg", "none", {**method, "partition.test_share": 0.2})
-    run(chosen, tmp_path / "simulated")
-    federate(chosen, tmp_path / "federated")
-    rows = rows_without_times(tmp_path / "federated")
-    assert rows == rows_without_times(tmp_path / "simulated")
-    assert rows[-1]["own"]["scored"] == CLIENTS
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("simulated", "federated")]
-    assert weights[0] == weights[1]
-    other = {path.name for path in (tmp_path / "sites").rglob("round-*.state")}
-    assert other  # each site keeps its own layers
+@pytest.mark.parametrize("method", ["scaffold+ecgr", *("fedavg+ecgr", "fedavgm", "fednova", "drift_correction")])
+@pytest.mark.nightly
+def test_a_federation_of_very_different_sites_has_the_bits_of_a_run(method: str, tmp_path: Path) -> None:
+    """The shipped quickstart, where one site has 1,087 of 1,438 samples."""
+    changes = {"partition.name": "quantity", "partition.alpha": 0.2, "partition.clients": 4, "partition.min_batches": 1}
+    chosen = load("quickstart").replace({**changes, "run.seed": 3, "federation.rounds": 3, **parse_method(method)})
+    record = federate_as_run(chosen, tmp_path)
+    assert max(client["examples"] for client in record.rounds[0]["clients"]) == 1087
 
 
 @pytest.mark.slow
@@ -85,5 +83,81 @@ def test_who_answers_first_does_not_matter(tmp_path: Path) -> None:
     chosen = experiment("scaffold")
     federate(chosen, tmp_path / "a" / "run")
     federate(chosen, tmp_path / "b" / "run", arrival=[3, 1, 0, 2])
-    weights = [(tmp_path / name / "run" / "model.safetensors").read_bytes() for name in "ab"]
-    assert weights[0] == weights[1]
+    assert weights(tmp_path / "a" / "run") == weights(tmp_path / "b" / "run")
+
+
+@pytest.fixture
+def folders(tmp_path: Path) -> Path:
+    write_hospitals(tmp_path)
+    return tmp_path
+
+
+OWN_SCORES = {"partition.test_share": 0.3}
+HOSPITALS: dict[str, dict[str, Any]] = {
+    "scaffold+ecgr": {},
+    "fedavg@lda": {},
+    "fedavg": {"model.trainable": "head"},
+    "fedavg+local(part=head)+finetune(steps=2)": OWN_SCORES,
+}
+
+
+@pytest.mark.parametrize("method", quick_where(lambda method: HOSPITALS[method] == {}, zip(HOSPITALS)))
+def test_hospitals_give_the_weights_of_a_run_on_all_files(folders: Path, method: str) -> None:
+    chosen = hospital_experiment().replace({**parse_method(method), **HOSPITALS[method]})
+    record = federate_hospitals(chosen, folders, folders / "federated")
+    simulated = run(chosen.replace({"data.root": str(folders / "all")}), folders / "simulated")
+    assert weights(folders / "federated") == weights(folders / "simulated")
+    for ours, theirs in zip(record.rounds, simulated.rounds, strict=True):
+        assert [c["examples"] for c in ours["clients"]] == [c["examples"] for c in theirs["clients"]]
+        assert list(ours["metrics"]) == ["auc", "accuracy"]
+        # Accuracy is a mean over samples, so that of the sites, averaged by their samples, is that of all.
+        assert ours["metrics"]["accuracy"] == pytest.approx(theirs["metrics"]["accuracy"])
+        assert ours["loss"] == pytest.approx(theirs["loss"])
+        assert ours["worst_client"] == pytest.approx(theirs["worst_client"])
+        assert ours.get("own") == theirs.get("own")
+    assert ("without_head" in record.rounds[-1]) == ("@" in method)
+    assert record.manifest.get("overlap") == simulated.manifest.get("overlap")
+
+
+def test_the_record_knows_how_many_samples_sites_have_and_no_more(folders: Path) -> None:
+    record = federate_hospitals(hospital_experiment(), folders, folders / "federated")
+    assert set(record.manifest["data"]) == {f"site-{client}" for client in range(4)}
+    assert [len(row) for row in record.manifest["partition"]] == [1] * 4
+    assert "held by the sites" in record.manifest["notes"][0]
+
+
+def test_the_server_takes_steps_on_a_file_of_its_own(folders: Path) -> None:
+    """With 0 steps the bits are those without the part; the file is in the record by its hash."""
+    own = hospital_experiment().replace({"data.root": str(folders / "all")}).source.load().train
+    np.savez(folders / "own.npz", inputs=own.inputs[:20], targets=own.targets[:20])
+
+    def federated(method: str, server: Path | None) -> bytes:
+        chosen, out = hospital_experiment(rounds=2).replace(parse_method(method)), folders / method
+        record = federate_hospitals(chosen, folders, out, server=server)
+        assert ("server" in record.manifest["data"]) == (server is not None)
+        return weights(out)
+
+    plain = federated("fedavg", None)
+    assert federated("fedavg+server_steps(steps=0)", folders / "own.npz") == plain
+    assert federated("fedavg+server_steps", folders / "own.npz") != plain
+    with pytest.raises(ConfigError, match="the server has no samples"):
+        federated("fedavg+server_steps(steps=2)", None)
+
+
+def test_a_site_that_cannot_load_its_data_is_named_and_the_others_start(folders: Path) -> None:
+    sites = hospital_nodes(folders)
+    sites[1]["data-root"] = str(folders / "nowhere")
+    record = federate_hospitals(hospital_experiment(), folders, folders / "federated", sites=sites)
+    assert [[client["client"] for client in row["clients"]] for row in record.rounds] == [[0, 2, 3]] * 3
+    assert record.manifest["notes"][1].startswith("left out: site-1: ")
+    sites[2]["data-root"] = sites[3]["data-root"] = str(folders / "nowhere")
+    with pytest.raises(QuorumLost, match=r"enrolment: 1 of 4 sites can take part \(site-1: .*; site-2: .*; site-3: "):
+        federate_hospitals(hospital_experiment(), folders, folders / "lost", sites=sites)
+
+
+def test_a_share_of_a_sites_data_is_refused_and_the_number_of_sites_must_be_known(folders: Path) -> None:
+    with pytest.raises(QuorumLost, match="0 of 4 sites can take part"):
+        federate_hospitals(hospital_experiment().replace({"data.fraction": 0.5}), folders, folders / "a")
+    chosen = load("quickstart").replace({"data.name": "heart_disease", "partition.name": "groups", "model.name": "mlp"})
+    with pytest.raises(ConfigError, match=r"partition\.clients: missing"):
+        federate_hospitals(chosen.replace({"partition.clients": None}), folders, folders / "b", sites=nodes(folders))

@@ -1,4 +1,4 @@
-"""Heads in a federation: the bits of a simulation, and sums of a site that cannot be true are left out."""
+"""Heads in a federation: sums of a site that cannot be true are left out."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -7,24 +7,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
 from flwr.app import Array, ArrayRecord, Message, RecordDict
 
 from ecgr.algorithms.heads import sums
 from ecgr.config.experiment import Experiment
 from ecgr.config.methods import method_settings
-from ecgr.errors import ConfigError, QuorumLost
-from ecgr.flower import Guard, MemoryGrid, client_app, server_app
+from ecgr.errors import QuorumLost
 from ecgr.flower.guard import check_sums
 from ecgr.flower.memory import Tamper
 from ecgr.flower.wire import SUMS, Refusal
 from ecgr.runs.record import RunRecord
-from ecgr.runs.runner import run
-from support.commands import rows_without_times
-from support.federations import Ticks, experiment, federate, grid
-from support.hospitals import hospital_experiment, hospital_nodes, write_hospitals
+from support.federations import experiment, federate, federate_as_run, weights
 from support.problems import offer, small_net
 
 
@@ -35,52 +28,6 @@ def _models(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def chosen(method: str) -> Experiment:
     return experiment("fedavg", "none", {"federation.rounds": 2, "run.served": "average", **method_settings(method)})
-
-
-def weights(out: Path) -> bytes:
-    return (out / "model.safetensors").read_bytes()
-
-
-@pytest.mark.parametrize("method", ["drift_correction+ecgr@lda", "head_only@ridge"])
-def test_the_bits_are_those_of_a_simulation(method: str, tmp_path: Path) -> None:
-    made = chosen(method)
-    federate(made, tmp_path / "a")
-    run(made, tmp_path / "b")
-    assert weights(tmp_path / "a") == weights(tmp_path / "b")
-    assert rows_without_times(tmp_path / "a") == rows_without_times(tmp_path / "b")
-
-
-def test_sites_with_their_own_data_send_sums_of_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_hospitals(tmp_path)
-    made = hospital_experiment().replace(method_settings("fedavg@lda"))
-    monkeypatch.setenv("ECGR_DATA", "/nowhere")
-    memory = MemoryGrid(client_app(made, local_data=True), hospital_nodes(tmp_path))
-    memory.serve(server_app(made, tmp_path / "a", guard=Guard(deadline=60), clock=Ticks(), local_data=True))
-    run(made.replace({"data.root": str(tmp_path / "all")}), tmp_path / "b")
-    assert weights(tmp_path / "a") == weights(tmp_path / "b")
-    last = RunRecord.open(tmp_path / "a").rounds[-1]
-    assert last["without_head"]["metrics"].keys() == last["metrics"].keys()
-
-
-def test_the_server_takes_steps_on_a_file_of_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With 0 steps the bits are those without the part; the file is in the record by its hash."""
-    write_hospitals(tmp_path)
-    own = hospital_experiment().replace({"data.root": str(tmp_path / "all")}).source.load().train
-    np.savez(tmp_path / "own.npz", inputs=own.inputs[:20], targets=own.targets[:20])
-    monkeypatch.setenv("ECGR_DATA", "/nowhere")
-
-    def federated(method: str, server: Path | None) -> bytes:
-        made, out = hospital_experiment(rounds=2).replace(method_settings(method)), tmp_path / method
-        memory = MemoryGrid(client_app(made, local_data=True), hospital_nodes(tmp_path))
-        memory.serve(server_app(made, out, clock=Ticks(), local_data=True, server=server))
-        assert ("server" in RunRecord.open(out).manifest["data"]) == (server is not None)
-        return weights(out)
-
-    plain = federated("fedavg", None)
-    assert federated("fedavg+server_steps(steps=0)", tmp_path / "own.npz") == plain
-    assert federated("fedavg+server_steps", tmp_path / "own.npz") != plain
-    with pytest.raises(ConfigError, match="the server has no samples"):
-        federated("fedavg+server_steps(steps=2)", None)
 
 
 Spoil = Callable[[dict[str, np.ndarray[Any, Any]]], None]
@@ -124,14 +71,6 @@ def more_samples(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
     arrays["gram"] *= 5
 
 
-def in_float32(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    arrays["gram"] = arrays["gram"].astype(np.float32)
-
-
-def shorter(arrays: dict[str, np.ndarray[Any, Any]]) -> None:
-    arrays["gram"] = arrays["gram"][:-1]
-
-
 LIES: list[tuple[Spoil, str]] = [
     (set_to("gram", (0,), np.nan), "nonfinite: gram holds 1"),
     (set_to("gram", (0,), -1.0), "range: gram is no sum of squares"),
@@ -139,8 +78,11 @@ LIES: list[tuple[Spoil, str]] = [
     (set_to("by_target", (2, -1), -1.0), "count: by_target has -1 samples of a class"),
     (set_to("by_target", (2, 0), 1e6), "range: by_target adds up to other sums"),
     (scaled(1000.0), "norm: features of length"),
-    (in_float32, "dtype: gram is 'float32', expected float64"),
-    (shorter, "shape: gram is"),
+    (
+        lambda arrays: arrays.update(gram=arrays["gram"].astype(np.float32)),
+        "dtype: gram is 'float32', expected float64",
+    ),
+    (lambda arrays: arrays.update(gram=arrays["gram"][:-1]), "shape: gram is"),
 ]
 
 
@@ -168,10 +110,11 @@ def test_a_class_cannot_be_given_sums_that_no_samples_have() -> None:
 
 
 def test_without_a_quorum_of_sums_the_round_is_not_written_down(tmp_path: Path) -> None:
-    silent = grid(chosen("fedavg@lda"), tmp_path, tamper=lambda i, o, r: [] if o.metadata.message_type == SUMS else [r])
     with pytest.raises(QuorumLost, match="head: void 3 times"):
-        silent.serve(server_app(chosen("fedavg@lda"), tmp_path / "a", clock=Ticks()))
-    assert len(RunRecord(tmp_path / "a").rounds) == 1
-    grid(chosen("fedavg@lda"), tmp_path).serve(server_app(chosen("fedavg@lda"), tmp_path / "a", clock=Ticks()))
-    run(chosen("fedavg@lda"), tmp_path / "b")
-    assert weights(tmp_path / "a") == weights(tmp_path / "b")
+        federate(
+            chosen("fedavg@lda"),
+            tmp_path / "federated",
+            tamper=lambda index, order, reply: [] if order.metadata.message_type == SUMS else [reply],
+        )
+    assert len(RunRecord(tmp_path / "federated").rounds) == 1
+    federate_as_run(chosen("fedavg@lda"), tmp_path)

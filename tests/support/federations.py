@@ -6,12 +6,14 @@ from typing import Any
 
 from ecgr.config.experiment import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
-from ecgr.flower.fleet import Fleet
+from ecgr.flower.fleet import Fleet, Listed
 from ecgr.flower.memory import Tamper
 from ecgr.flower.server import Federation
 from ecgr.flower.site import app_for
 from ecgr.runs.record import RunRecord
+from ecgr.runs.runner import run
 from ecgr.simulation.workspace import Problem
+from support.commands import rows_without_times
 
 CLIENTS = 4
 
@@ -51,13 +53,6 @@ def nodes(root: Path, clients: Sequence[int] = range(CLIENTS)) -> list[dict[str,
     return [{"partition-id": client, "state-dir": str(root / f"site-{client}")} for client in clients]
 
 
-def grid(
-    chosen: Experiment, root: Path, *, tamper: Tamper | None = None, arrival: Sequence[int] | None = None
-) -> MemoryGrid:
-    """A Grid whose nodes keep their states below ``root``."""
-    return MemoryGrid(client_app(chosen), nodes(root), tamper=tamper, arrival=arrival)
-
-
 def federation(chosen: Problem, root: Path, guard: Guard | None = None, **options: Any) -> Federation:
     """What plays a problem's rounds with a site for each of its clients."""
     sites = [{"partition-id": client, "state-dir": str(root)} for client in range(len(chosen.partition))]
@@ -70,12 +65,30 @@ def federate(
     chosen: Experiment,
     out: Path,
     *,
+    app: Any = None,
+    sites: Sequence[Mapping[str, Any]] | None = None,
     tamper: Tamper | None = None,
     arrival: Sequence[int] | None = None,
-    guard: Guard | None = None,
+    listed: Sequence[Listed] = (),
+    **server: Any,
 ) -> RunRecord:
-    """Both apps to the end of the run."""
-    grid(chosen, out.parent / "sites", tamper=tamper, arrival=arrival).serve(
-        server_app(chosen, out, guard=guard, clock=Ticks())
-    )
+    """Both apps to the end of the run: nodes with the configs ``sites``; ``listed`` and ``server`` for the server."""
+    here = nodes(out.parent / "sites", range(chosen.partition.clients or 0)) if sites is None else sites
+    app = app or client_app(chosen, local_data=server.get("local_data", False))
+    memory = MemoryGrid(app, here, tamper=tamper, arrival=arrival)
+    memory.serve(server_app(chosen, out, sites=listed, **{"clock": Ticks(), **server}))
     return RunRecord.open(out)
+
+
+def weights(out: Path) -> bytes:
+    """The model of a run, byte for byte."""
+    return (out / "model.safetensors").read_bytes()
+
+
+def federate_as_run(chosen: Experiment, root: Path, **options: Any) -> RunRecord:
+    """A federation in ``root / "federated"`` that has the weights and the rows of a run in ``root / "simulated"``."""
+    run(chosen, root / "simulated")
+    record = federate(chosen, root / "federated", **options)
+    assert weights(root / "federated") == weights(root / "simulated")
+    assert rows_without_times(root / "federated") == rows_without_times(root / "simulated")
+    return record

@@ -2,10 +2,14 @@
 
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 
 from ecgr.config.experiment import Experiment
+from ecgr.flower import Guard
+from ecgr.runs.record import RunRecord
+from support.federations import federate
 
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 SIZES = (60, 44, 31, 52)
@@ -54,3 +58,10 @@ def hospital_nodes(root: Path) -> list[dict[str, Any]]:
         {"partition-id": client, "data-root": str(root / "sites" / name), "state-dir": str(root / "states" / name)}
         for client, name in enumerate(HOSPITALS)
     ]
+
+
+def federate_hospitals(chosen: Experiment, root: Path, out: Path, **options: Any) -> RunRecord:
+    """A federation of the hospitals below ``root``; the server has no data, and perhaps a list of sites: ``listed``."""
+    own = {"sites": hospital_nodes(root), "guard": Guard(deadline=60), "local_data": True, **options}
+    with patch.dict("os.environ", ECGR_DATA="/nowhere"):
+        return federate(chosen, out, **own)

@@ -7,6 +7,7 @@ import shutil
 import signal
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -32,6 +33,7 @@ federate_app = typer.Typer(
 )
 
 DEFAULT_CLIENTS = 3
+ETC = Path("/etc/ecgr")
 
 COMMON = ("time", "at", "event", "round", "site", "reason")
 """What a line for a person begins and ends with."""
@@ -186,9 +188,7 @@ def _sizes(chosen: Experiment) -> list[int]:
 
 @command(federate_app, "keys", "ecgr federate keys --out /etc/ecgr")
 def keys_command(
-    out_dir: Annotated[Path, typer.Option("--out", help="Where to write; made for its owner alone.")] = Path(
-        "/etc/ecgr"
-    ),
+    out_dir: Annotated[Path, typer.Option("--out", help="Where to write; made for its owner alone.")] = ETC,
 ) -> None:
     """At a site: make the site's own key. The private half stays there; the public one goes to the operator."""
     from ecgr.flower.keys import fingerprint, make_node_key
@@ -197,10 +197,6 @@ def keys_command(
     say(f"{out_dir / 'node'}: the private key; it stays here, and nobody else is to see it")
     say(f"{public}: the public key; send it to the operator, who saves it as server/keys/NAME.pub")
     say(f"{fingerprint(public)}: tell the operator by another way; there: ssh-keygen -lf server/keys/NAME.pub")
-
-
-Folder = Annotated[Path, typer.Argument(metavar="[DIR]", help="The site's folder.")]
-ETC = Path("/etc/ecgr")
 
 
 @command(
@@ -289,7 +285,7 @@ def approve_command(
 
 @command(federate_app, "site", "ecgr federate site /etc/ecgr")
 def site_command(
-    folder: Folder = ETC,
+    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The site's folder.")] = ETC,
     port: Annotated[
         int, typer.Option(help="A port of the loopback interface, for the SuperNode's own processes.")
     ] = 9094,
@@ -409,41 +405,39 @@ def init_command(
 ) -> None:
     """Write the files and the exact commands for a federation of several machines."""
     _refuse_task(experiment)
-    known = _known_sites(sites, clients)
-    chosen = load(experiment, _changes(len(known), settings))
-    from ecgr.flower.fleet import NAME, Listed
+    listed = _listed(sites, clients)
+    chosen = load(experiment, _changes(len(listed), settings))
     from ecgr.flower.folders import Deployment, Plan, write_deployment
 
     with _fields_are_options():
         deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)
     local_data = local_data or isinstance(chosen.source, Site)  # which is nobody's whole set
-    sizes: Sequence[int | None] = [size for _, size in known]
     if not local_data:
         with suppress(DataError):  # this may not be the machine that has the data; there the experiment says
-            sizes = _sizes(chosen)
-    wrong = [name for name, _ in known if not NAME.fullmatch(name)]
-    if wrong:
-        raise ConfigError(*(f"--site: {name!r}, expected a name of letters, digits and . _ -" for name in wrong))
-    listed = [Listed(name, size) for (name, _), size in zip(known, sizes, strict=True)]
+            listed = [replace(site, samples=size) for site, size in zip(listed, _sizes(chosen), strict=True)]
     plan = Plan(chosen, listed, guard, out_dir / "server" / "run", local_data, test, server_samples)
     guide = write_deployment(out_dir, plan, deployment, signing_key)
     say(guide.read_text())
     say(f"All of this is in {out_dir}")
 
 
-def _known_sites(sites: list[str] | None, clients: int | None) -> list[tuple[str, int | None]]:
+def _listed(sites: list[str] | None, clients: int | None) -> "list[Listed]":
     """Names and sizes from NAME=SAMPLES; without any, as many sites as are asked for."""
+    from ecgr.flower.fleet import NAME, Listed
+
     if not sites:
-        return [(f"site-{client}", None) for client in range(DEFAULT_CLIENTS if clients is None else clients)]
+        return [Listed(f"site-{client}") for client in range(DEFAULT_CLIENTS if clients is None else clients)]
     if clients not in (None, len(sites)):
         raise ConfigError(f"--clients: {clients}, but --site is given {len(sites)} times; leave --clients out")
-    found: dict[str, int | None] = {}
+    found: dict[str, Listed] = {}
     for text in sites:
         name, equals, size = text.partition("=")
-        if name in found or (equals and not (size.isascii() and size.isdigit())):
-            raise ConfigError(f"--site: {text!r}, expected NAME or NAME=SAMPLES, each name once")
-        found[name] = int(size) if equals else None
-    return list(found.items())
+        if name in found or not NAME.fullmatch(name) or (equals and not (size.isascii() and size.isdigit())):
+            raise ConfigError(
+                f"--site: {text!r}, expected NAME or NAME=SAMPLES, each name once, of letters, digits and . _ -"
+            )
+        found[name] = Listed(name, int(size) if equals else None)
+    return [*found.values()]
 
 
 def _refuse_task(experiment: str) -> None:
