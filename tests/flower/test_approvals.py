@@ -11,9 +11,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
 from click.testing import Result
 from flwr.supernode import start_client_internal as flower
 from typer.testing import CliRunner

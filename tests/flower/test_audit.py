@@ -9,9 +9,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
 from typer.testing import CliRunner
 

@@ -1,59 +1,53 @@
 """Processes that are started, found dead and stopped; submissions that end; and the command around them."""
 
-import functools
 import os
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
 from filelock import FileLock
-from flwr.app import Message
 from typer.testing import CliRunner
 
 import ecgr.flower.local
 from ecgr.cli.federating import federate_app
 from ecgr.errors import ConfigError, EnvironmentFault
-from ecgr.flower import MemoryGrid, client_app, server_app
 from ecgr.flower.fleet import Listed, read_list
 from ecgr.flower.folders import Plan, client_from, read_experiment, write_folders
 from ecgr.flower.local import Submission, Supervisor, federate
-from ecgr.flower.processes import Service, free_ports, listens
+from ecgr.flower.processes import Service
 from ecgr.flower.server import failure_path
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
-from support.federations import Ticks
+from support.federations import federate as federate_in_memory
+from support.federations import nodes, weights
 
 
 def python(tmp_path: Path, code: str) -> Service:
     return Service("a process", [sys.executable, "-S", "-c", code], dict(os.environ), tmp_path / "log")
 
 
-def wait_for(path: Path) -> str:
+def until(condition: Callable[[], Any]) -> Any:
     deadline = time.monotonic() + 60
-    while not path.exists() or not path.read_text():
+    while not (value := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return path.read_text()
+    return value
+
+
+def wait_for(path: Path) -> str:
+    return str(until(lambda: path.exists() and path.read_text()))
 
 
 def gone(pid: int) -> bool:
-    deadline = time.monotonic() + 30
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
-        except OSError:
-            return True
-        if state == "Z":
-            return True
-        time.sleep(0.01)
-    return False
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] == "Z"
+    except OSError:
+        return True
 
 
 def test_a_service_is_stopped_with_all_that_it_started(tmp_path: Path) -> None:
@@ -74,7 +68,7 @@ child.wait()
     finally:
         service.stop(grace=0.2)
     assert not service.alive
-    assert gone(pid)
+    until(lambda: gone(pid))
 
 
 def test_a_service_ends_when_its_starter_is_killed(tmp_path: Path) -> None:
@@ -95,16 +89,14 @@ time.sleep(600)
         pid = int(wait_for(tmp_path / "pid"))
         assert starter.process is not None
         starter.process.kill()
-        assert gone(pid)
+        until(lambda: gone(pid))
     finally:
         starter.stop(grace=0.0)
 
 
 def exit_code(service: Service) -> int | None:
     service.start()
-    deadline = time.monotonic() + 30
-    while service.alive and time.monotonic() < deadline:
-        time.sleep(0.01)
+    until(lambda: not service.alive)
     assert service.process is not None
     code = service.process.poll()
     service.stop()
@@ -117,12 +109,6 @@ def test_a_dead_service_says_how_it_died_and_starts_again(tmp_path: Path) -> Non
     assert service.last_words() == "last words / last words"
     missing = Service("nothing", [str(tmp_path / "missing")], dict(os.environ), tmp_path / "log")
     assert exit_code(missing) != 0, "the tether starts, and finds nothing"
-
-
-def test_ports_are_free_and_different() -> None:
-    ports = free_ports(5)
-    assert len(set(ports)) == 5
-    assert not any(listens(port) for port in ports)
 
 
 def test_a_submission_lives_as_long_as_its_server_holds_the_directory(
@@ -138,17 +124,14 @@ def test_a_submission_lives_as_long_as_its_server_holds_the_directory(
     assert not submission.ended(), "it has only just let go"
     monkeypatch.setattr(ecgr.flower.local, "END_SECONDS", -1.0)
     assert submission.ended()
-    (tmp_path / "model.safetensors").touch()
-    assert not submission.ended(), "finished"
-
-
-def test_a_submission_that_never_starts_or_gives_up_has_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ecgr.flower.local, "READY_SECONDS", -1.0)
-    assert Submission(tmp_path).ended()
     monkeypatch.undo()
     failure_path(tmp_path).parent.mkdir()
     failure_path(tmp_path).write_text("{}")
-    assert Submission(tmp_path).ended()
+    assert Submission(tmp_path).ended(), "it gave up"
+    (tmp_path / "model.safetensors").touch()
+    assert not submission.ended(), "finished"
+    monkeypatch.setattr(ecgr.flower.local, "READY_SECONDS", -1.0)
+    assert Submission(tmp_path / "new").ended(), "it never began"
 
 
 def test_two_supervisors_do_not_share_a_directory(tmp_path: Path) -> None:
@@ -238,12 +221,10 @@ def test_a_task_in_a_python_file_is_federated_to_the_bits_of_a_run(
     write_folders(task_folder / "home", plan)
     app = task_folder / "home" / "server" / "app" / "ecgr_federation" / "task.json"
     monkeypatch.chdir("/")
-    nodes = [{"partition-id": client, "state-dir": str(task_folder / "states")} for client in range(3)]
-    made = functools.partial(read_experiment, app)
-    MemoryGrid(client_from(app), nodes).serve(server_app(made, task_folder / "run", sites=plan.sites, clock=Ticks()))
+    sites = nodes(task_folder / "states", range(3))
+    federate_in_memory(read_experiment(app), task_folder / "run", app=client_from(app), sites=sites, listed=plan.sites)
     run(plan.experiment, task_folder / "simulated")
-    weights = [(task_folder / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
-    assert weights[0] == weights[1]
+    assert weights(task_folder / "run") == weights(task_folder / "simulated")
 
 
 def test_a_task_that_is_another_in_every_process_is_refused(task_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,14 +258,9 @@ def test_local_writes_the_list_and_keys_for_the_owner_alone(tmp_path: Path, monk
 
 def test_sites_that_were_not_used_are_named_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def in_memory(plan: Plan, *_: Any) -> RunRecord:
-        def silent(node: int, order: Message, reply: Message) -> list[Message]:
-            return [] if node == 1 else [reply]
-
-        nodes = [{"partition-id": client, "state-dir": str(tmp_path)} for client in range(3)]
-        grid = MemoryGrid(client_app(plan.experiment), nodes, tamper=silent)
-        grid.serve(server_app(plan.experiment, plan.out, guard=plan.guard, sites=plan.sites, clock=Ticks()))
-        (plan.out / ".federation").mkdir(exist_ok=True)
-        return RunRecord.open(plan.out)
+        (plan.out / ".federation").mkdir(parents=True)
+        given = {"guard": plan.guard, "listed": plan.sites, "tamper": lambda node, _, reply: [reply] * (node != 1)}
+        return federate_in_memory(plan.experiment, plan.out, **given)
 
     monkeypatch.setattr(ecgr.flower.local, "federate", in_memory)
     sets = ["--set", "federation.rounds=2", "--set", "data.fraction=0.2"]

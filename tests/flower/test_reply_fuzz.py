@@ -9,19 +9,15 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-
-from ecgr.algorithms import Upload
-from ecgr.simulation.rounds import start
-from support.problems import blobs, offer, problem, same_bits, small_net
-
-pytest.importorskip("flwr", reason="the flower extra is not installed")
-
 from flwr.app import Array, ConfigRecord, Error, Message, MetricRecord
 
+from ecgr.algorithms import Upload
 from ecgr.flower import Guard
 from ecgr.flower.guard import Asked
 from ecgr.flower.wire import Order
+from ecgr.simulation.rounds import start
 from support.federations import federation
+from support.problems import blobs, offer, problem, same_bits, small_net
 
 CASES = 600
 CULPRIT = 1
