@@ -276,4 +276,4 @@ def test_an_edited_list_names_the_sites_of_a_run_that_goes_on(tmp_path: Path, mo
     (server / "sites.toml").write_text((server / "sites.toml").read_text().replace("site-1", "cleveland"))
     again = Supervisor.prepare(plan, print)
     assert again.supernodes[1].name == "the SuperNode of cleveland"
-    assert (server / "keys" / "cleveland.pub").read_bytes() == again.public_keys[1].read_bytes()
+    assert (server / "keys" / "cleveland.pub").read_bytes() == (again.home / "site-1" / "node.pub").read_bytes()

@@ -318,7 +318,9 @@ class Fleet:
                 owners[node] = client  # whose it is by what it says
             return self._enrol(Enrolment.from_record(record), keys[node])
 
-        known, turned_away = sort_out(nodes, replies, enrol, f"no answer within {QUERY_SECONDS:g} s")
+        known, turned_away = sort_out(
+            {node: node for node in nodes}, replies, enrol, f"no answer within {QUERY_SECONDS:g} s"
+        )
         self._known |= known
         for node, client in known.items():
             self.refused.pop(client, None)

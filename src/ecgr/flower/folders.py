@@ -105,9 +105,8 @@ def write_folders(
         private_folder(folder)
     if not (server / "server.key").exists():
         make_certificates(server, [*dict.fromkeys([*([deployment.server] if deployment else []), *LOOPBACK])])
-    own = {"test": plan.test, "server": plan.server}
-    files = {name: str(path.resolve()) for name, path in own.items() if path is not None}
-    settings = {"out": str(plan.out.resolve()), "guard": asdict(plan.guard), **files}
+    files = {"out": plan.out, "test": plan.test, "server": plan.server}
+    settings = {name: path and str(path.resolve()) for name, path in files.items()} | {"guard": asdict(plan.guard)}
     name, experiment = "experiment.toml", plan.experiment.to_toml().encode()
     if plan.task is not None:
         name, experiment = "task.json", to_json({**plan.task, "key": plan.experiment.key()})
@@ -168,8 +167,8 @@ def server_from(experiment: Path, *, local_data: bool = False) -> ServerApp:
             raise ConfigError(f"${SETTINGS} is not set where the SuperLink runs; it names server/server.json")
         try:
             settings = json.loads(Path(place).read_bytes())
-            given = {name: settings[name] for name in ("out", "test", "server") if name in settings}
-            given |= {"guard": Guard(**settings["guard"])}
+            given = {name: settings[name] for name in ("out", "test", "server")}
+            given["guard"] = Guard(**settings["guard"])
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise ConfigError(f"${SETTINGS}: {place} cannot be used: {error}") from None
         server = Path(place).parent
@@ -249,12 +248,12 @@ def is_loopback(address: str) -> bool:
 
 def write_deployment(directory: Path, plan: Plan, deployment: Deployment, key: Path | None = None) -> Path:
     """Write the folders for several machines, with units and the proxy's configuration; the path of the guide."""
-    for name, path, instead in (
-        ("test", plan.test, "the data set's own test samples are used"),
-        ("server", plan.server, "data.server_samples says how many of the training samples are the server's"),
-    ):
-        if path is not None and not plan.local_data:
-            raise ConfigError(f"{name}: only with local_data; otherwise {instead}")
+    if plan.test and not plan.local_data:
+        raise ConfigError("test: only with local_data; otherwise the data set's own test samples are used")
+    if plan.server and not plan.local_data:
+        raise ConfigError(
+            "server: only with local_data; otherwise data.server_samples of the training samples are its own"
+        )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"out: {directory} is not empty; give another directory")
     server = directory.resolve() / "server"

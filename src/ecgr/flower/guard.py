@@ -18,7 +18,7 @@ from the enrolled sizes; a reply cannot choose them.
 import logging
 import math
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from statistics import median_low
 from typing import Annotated, Any, Literal, TypeVar
@@ -39,7 +39,6 @@ from ecgr.flower.wire import (
     Order,
     Refusal,
     Report,
-    check_address,
     read,
     read_arrays,
     records_of,
@@ -75,7 +74,7 @@ ROUNDING = 1e-9
 WHOLE = 2**63
 """Whole numbers stay below this."""
 
-T = TypeVar("T")
+A, T = TypeVar("A"), TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -163,7 +162,7 @@ class Guard:
     def judge(self, asked: Mapping[int, Asked], arrivals: Iterable[tuple[int, Message | str]]) -> Replies:
         """Sort a round's arrivals into those that count, in client order, and those that do not."""
         late = f"missing: no reply within {self.deadline:g} s"
-        accepted, rejected = sort_out(asked, arrivals, lambda who, message: inspect(asked[who], message), late)
+        accepted, rejected = sort_out(asked, arrivals, inspect, late)
         if any(dp_of(each.problem.experiment) is not None for each in asked.values()):  # the server clips every update
             return Replies([accepted[client] for client in sorted(accepted)], {}, sorted(rejected))
         measured = {client: _measure(asked[client], result) for client, result in accepted.items()}
@@ -236,19 +235,22 @@ class Guard:
 
 
 def sort_out(
-    asked: Collection[int],
+    asked: Mapping[int, A],
     arrivals: Iterable[tuple[int, Message | str]],
-    inspect: Callable[[int, Message | str], T],
+    inspect: Callable[[A, Message | str], T],
     late: str,
 ) -> tuple[dict[int, T], list[tuple[int, str]]]:
-    """What came back by sender: the first valid answer of each, and who is refused or late, with the reason."""
+    """What came back by sender: the first valid answer of each, and who is refused or late, with the reason.
+
+    ``inspect`` gets what was asked for and what came back, and raises `Refusal`.
+    """
     accepted: dict[int, T] = {}
     rejected: list[tuple[int, str]] = []
     for who, message in arrivals:
         try:
             if who not in asked:
                 raise Refusal("unsampled: it was not asked in this round")
-            result = inspect(who, message)
+            result = inspect(asked[who], message)
             if who in accepted:
                 raise Refusal("duplicate: the first valid reply counts")
             accepted[who] = result
@@ -261,15 +263,24 @@ def sort_out(
     return accepted, [*rejected, *((who, late) for who in sorted(asked) if who not in heard)]
 
 
+def answered(asked: Asked, message: Message | str, expected: Mapping[str, type]) -> list[Any]:
+    """The expected records of a reply, and no others; raises `Refusal` unless they answer this order."""
+    records = records_of(message, expected, asked.sent)
+    said = records[-1]
+    for name, known in asked.order.address().items():
+        if said.get(name) != known:
+            raise Refusal(f"{name}: the reply is for {shown(said.get(name))}, not {known}")
+    return records
+
+
 def inspect(asked: Asked, message: Message | str) -> Upload:
     """The reply's content; raises `Refusal` unless it is exactly what was asked for."""
-    arrays, metrics, record = records_of(message, REPLY, asked.sent)
+    arrays, metrics, record = answered(asked, message, REPLY)
     try:
         report = read(Report, record)
     except Refusal as refusal:
         word = "weight" if str(refusal).startswith("examples") else "report"
         raise Refusal(f"{word}: {refusal}") from None
-    check_address(asked.order, record)
     if not 1 <= report.examples <= asked.enrolled:
         raise Refusal(f"weight: {shown(report.examples)} examples, allowed 1 to {asked.enrolled}")
     steps = expected_steps(asked.problem, report.examples)
@@ -317,13 +328,11 @@ def check_values(result: Upload, sent: State) -> None:
 
 def inspect_sums(asked: Asked, message: Message | str) -> State:
     """The sums of a reply; raises `Refusal` unless they are those of as many samples as the site holds at most."""
-    arrays, report = records_of(message, HEAD, asked.sent)
-    problem, enrolled = asked.problem, asked.enrolled
-    check_address(asked.order, report)
-    found = read_arrays(arrays, expected_part(problem))
-    if (reason := nonfinite(Upload(asked.order.job.client, enrolled, found))) is not None:
+    arrays, _ = answered(asked, message, HEAD)
+    found = read_arrays(arrays, expected_part(asked.problem))
+    if (reason := nonfinite(Upload(asked.order.job.client, asked.enrolled, found))) is not None:
         raise Refusal(reason)
-    check_sums(found, kind_of(problem), enrolled)
+    check_sums(found, kind_of(asked.problem), asked.enrolled)
     return found
 
 

@@ -127,9 +127,10 @@ class Guarded(Strategy):
                 self._lengths.setdefault(node, []).append(lengths[node])
         return [good[node][0] for node in sorted(good)]
 
-    def _inspect(self, node: int, reply: Message | str) -> tuple[Message, Measured]:
+    def _inspect(self, sent: tuple[int, str, int], reply: Message | str) -> tuple[Message, Measured]:
         """A reply with its lengths; raises `Refusal` unless it is a model like the one that was sent."""
-        check_answer(reply, self._asked[node])
+        check_answer(reply, sent)
+        node = sent[-1]
         assert isinstance(reply, Message)
         arrays, metrics = list(reply.content.array_records.values()), list(reply.content.metric_records.values())
         if len(arrays) != 1 or len(metrics) != 1:

@@ -83,7 +83,6 @@ class Supervisor:
         home: the federation's folders, and what its processes say, in ``logs/``.
         out: the run directory.
         port: the SuperLink's.
-        public_keys: the sites'.
     """
 
     home: Path
@@ -92,7 +91,6 @@ class Supervisor:
     port: int
     superlink: Service
     supernodes: list[Service] = field(default_factory=list)
-    public_keys: list[Path] = field(default_factory=list)
 
     @classmethod
     def prepare(cls, plan: Plan, say: Say, data: Sequence[Path] = ()) -> "Supervisor":
@@ -115,7 +113,6 @@ class Supervisor:
                 make_node_key(site)  # as the site itself would
             approve(site, site / "signer.pub", Audit(site / "audit", known_as))
             copyfile(site / "node.pub", public_key(server, known_as))
-            supervisor.public_keys.append(site / "node.pub")
             command = [*installed(SUPERNODE, site=site), "--port", str(node_port)]
             own = environment(site, ECGR_STATE=str(site / "state"), **(data_places(data[client]) if data else {}))
             log = logs / f"site-{client}.log"
@@ -131,7 +128,7 @@ class Supervisor:
 
     def register(self) -> None:
         """Let the sites' keys in."""
-        for key in self.public_keys:
+        for key in sorted(self.home.glob("site-*/node.pub")):
             self.call("flwr", "supernode", "register", str(key), CONNECTION, "--format", "json")
 
     def stop(self) -> None:

@@ -34,9 +34,9 @@ from ecgr.errors import ConfigError, EcgrError, EnvironmentFault, QuorumLost
 from ecgr.files import write_atomically
 from ecgr.flower.audit import Audit
 from ecgr.flower.fleet import Enrolment, Fleet, Listed, complete_list, left_out
-from ecgr.flower.guard import Asked, Guard, inspect_sums, sort_out
+from ecgr.flower.guard import Asked, Guard, answered, inspect_sums, sort_out
 from ecgr.flower.site import Given, made
-from ecgr.flower.wire import LOSS, METRIC, NEVER, SCORES, SUMS, UNKNOWN, Order, Refusal, check_address, records_of
+from ecgr.flower.wire import LOSS, METRIC, NEVER, SCORES, SUMS, UNKNOWN, Order, Refusal
 from ecgr.runs.record import RunRecord, absences, to_json
 from ecgr.runs.runner import play
 from ecgr.simulation.client import ClientJob
@@ -311,9 +311,7 @@ class Federation:
         with_tests = [client for client, site in self.fleet.sites.items() if site.tests]
         group, late = f"{snapshot.rounds}.scores", f"missing: no scores within {self.guard.deadline:g} s"
         asked, arrivals = self._ask_of_served(with_tests, snapshot, MessageType.EVALUATE, group)
-        found, refused = sort_out(
-            asked, arrivals, lambda c, reply: site_scores(self.problem, asked[c].order, reply), late
-        )
+        found, refused = sort_out(asked, arrivals, site_scores, late)
         self.refuse(group, sorted(refused))
         for client, reason in sorted(refused):
             unscored.append((client, f"evaluation: {reason}"))
@@ -327,7 +325,7 @@ class Federation:
         for attempt in range(1, self.guard.attempts + 1):
             group = f"{snapshot.rounds}.{attempt}.sums"
             asked, arrivals = self._ask_of_served(clients, snapshot, SUMS, group)
-            found, refused = sort_out(asked, arrivals, lambda c, reply: inspect_sums(asked[c], reply), late)  # noqa: B023
+            found, refused = sort_out(asked, arrivals, inspect_sums, late)
             parts, refused = self.guard.judge_sums(found, refused)
             self.refuse(group, sorted(refused))
             shortfall = self.guard.shortfall(parts, clients, sizes)
@@ -336,11 +334,11 @@ class Federation:
         raise QuorumLost(f"head: void {self.guard.attempts} times, {shortfall} ({self.fleet.told(dict(refused))})")
 
 
-def site_scores(problem: Problem, order: Order, reply: Message | str) -> dict[str, float]:
+def site_scores(asked: Asked, reply: Message | str) -> dict[str, float]:
     """The numbers of a reply; raises `Refusal` unless they answer this order and can be what they say they are."""
-    metrics, report = records_of(reply, SCORES)
-    check_address(order, report)
-    bounds = {METRIC + metric.name: bounds_of(metric) for metric in problem.metrics} | {LOSS: (-math.inf, math.inf)}
+    metrics, _ = answered(asked, reply, SCORES)
+    bounds = {METRIC + metric.name: bounds_of(metric) for metric in asked.problem.metrics}
+    bounds[LOSS] = (-math.inf, math.inf)
     if LOSS not in metrics or not metrics.keys() <= bounds.keys():
         raise Refusal("metrics: expected the loss, and metrics of the task")
     for name, value in metrics.items():

@@ -167,13 +167,6 @@ def check_answer(reply: Message | str, sent: tuple[int, str, int] | None) -> Non
             raise Refusal(f"{word}: the reply is for another run, round or attempt, or from another node")
 
 
-def check_address(order: Order, said: Mapping[str, Any]) -> None:
-    """Refuse what answers another order."""
-    for name, known in order.address().items():
-        if said.get(name) != known:
-            raise Refusal(f"{name}: the reply is for {shown(said.get(name))}, not {known}")
-
-
 def read(kind: type[T], record: Mapping[str, Any]) -> T:
     """A record as the component that it must be."""
     if record.keys() != {field.name for field in fields(kind)}:  # type: ignore[arg-type]
