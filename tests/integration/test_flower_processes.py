@@ -6,7 +6,7 @@ import re
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,6 @@ from ecgr.config.experiment import load
 from ecgr.runs.record import RunRecord
 from ecgr.tasks.partition import Partition, save_partition
 from support.commands import ECGR, ecgr, environment, rows_without_times
-from support.hospitals import write_hospitals
 from support.problems import same_bits
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
@@ -31,32 +30,33 @@ from ecgr.flower.folders import Plan
 from ecgr.flower.guard import Guard
 from ecgr.flower.local import Supervisor
 from ecgr.flower.server import failure_path
+from support.federations import weights
+from support.hospitals import write_hospitals
 from support.replay import replay
 
 pytestmark = pytest.mark.slow
 
 SITES = 3
-SETTINGS = ["algorithm.name=scaffold", "regulator.name=ecgr"]
+METHOD = {"algorithm.name": "scaffold", "regulator.name": "ecgr"}
 PATIENCE = 600.0
 TORCH_LOADED = 150 * 2**20
 """A ClientApp that is so big is at work; one that is killed before is simply started again by Flower."""
 
 
-def arguments(out: Path, rounds: int, *more: str) -> list[str]:
-    sets = [part for setting in (*SETTINGS, f"federation.rounds={rounds}") for part in ("--set", setting)]
-    return ["federate", "local", "quickstart", "--clients", str(SITES), *sets, "--out", str(out), *more]
+def settings(**more: object) -> list[str]:
+    given = {**METHOD, **{key.replace("__", "."): value for key, value in more.items()}}
+    return [part for key, value in given.items() for part in ("--set", f"{key}={value}")]
 
 
 class Running:
     """`ecgr federate local` at work, with its processes."""
 
-    def __init__(self, out: Path, rounds: int, *more: str, name: str = "", **extra: str) -> None:
+    def __init__(self, out: Path, rounds: int, *more: str, name: str = "quickstart", **extra: str) -> None:
         self.out, self.log = out, out.with_suffix(".log")
+        command = [ECGR, "federate", "local", name, *settings(federation__rounds=rounds), "--out", str(out), *more]
+        # a shell's background jobs ignore Ctrl-C and hand that down
+        listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
         with self.log.open("wb") as log:
-            given = ["federate", "local", name, "--set", f"federation.rounds={rounds}", "--out", str(out), *more]
-            command = [ECGR, *(given if name else arguments(out, rounds, *more))]
-            # a shell's background jobs ignore Ctrl-C and hand that down
-            listen = functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL)
             env = environment(**extra)
             self.process = subprocess.Popen(command, stdout=log, stderr=log, env=env, preexec_fn=listen)  # noqa: PLW1509
         self.seen: dict[int, psutil.Process] = {}
@@ -98,6 +98,13 @@ class Running:
             assert time.monotonic() < deadline, self.log.read_text()
             time.sleep(0.2)
         return self.process.returncode
+
+
+def until(condition: Callable[[], Any]) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
 
 
 def alive(process: psutil.Process) -> bool:
@@ -193,17 +200,13 @@ def start(tmp_path: Path) -> Iterator[Callable[..., Running]]:
 
     yield begin
     for running in started:
-        end(running)
-
-
-def end(running: Running) -> None:
-    left = running.processes()
-    if running.process.poll() is None:
-        running.process.kill()
-        running.process.wait()
-    for process in left:
-        if alive(process):
-            process.kill()
+        left = running.processes()
+        if running.process.poll() is None:
+            running.process.kill()
+            running.process.wait()
+        for process in left:
+            if alive(process):
+                process.kill()
 
 
 def nothing_is_left(running: Running) -> bool:
@@ -211,40 +214,26 @@ def nothing_is_left(running: Running) -> bool:
     return not [process for process in left if alive(process)]
 
 
+def federated(folder: Path, hostile: str = "") -> tuple[Path, RunRecord, str]:
+    """The federation of `write_sites`, to its end: the experiment, the record, and what was said."""
+    experiment = write_sites(folder, hostile)
+    done = ecgr("federate", "local", experiment, "--sites", folder / "sites", "--out", folder / "run", "--keep")
+    assert done.returncode == 0, done.stderr
+    return experiment, RunRecord.open(folder / "run"), done.stderr.replace("\n", " ")
+
+
 @pytest.mark.nightly
 def test_a_federation_gives_the_weights_of_a_run_and_leaves_no_process(
     start: Callable[..., Running], tmp_path: Path
 ) -> None:
-    running = start(3)
+    running = start(3, "--clients", str(SITES))
     assert running.wait() == 0, running.log.read_text()
     assert nothing_is_left(running)
-    sets = [
-        part
-        for setting in (*SETTINGS, "federation.rounds=3", f"partition.clients={SITES}")
-        for part in ("--set", setting)
-    ]
-    assert ecgr("run", "quickstart", *sets, "--out", tmp_path / "simulated").returncode == 0
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
-    assert weights[0] == weights[1]
+    same = settings(federation__rounds=3, partition__clients=SITES)
+    assert ecgr("run", "quickstart", *same, "--out", tmp_path / "simulated").returncode == 0
+    assert weights(tmp_path / "run") == weights(tmp_path / "simulated")
     assert rows_without_times(tmp_path / "run") == rows_without_times(tmp_path / "simulated")
     assert not (tmp_path / "run" / ".federation").exists()
-
-
-@pytest.mark.nightly
-def test_hospitals_with_files_of_their_own_train_as_one_run_on_all_files(tmp_path: Path) -> None:
-    """Four SuperNodes over TLS, each with a folder that has its own hospital's file; the server has no data."""
-    write_hospitals(tmp_path)
-    sets = ["federation.rounds=2", "federation.batch_size=8", "partition.min_batches=1", "algorithm.name=scaffold"]
-    common = [part for setting in (*sets, "regulator.name=ecgr") for part in ("--set", setting)]
-    preset, out = "hospitals/heart_disease", tmp_path / "run"
-    sites = ["--sites", str(tmp_path / "sites"), "--keep"]
-    federated = ecgr("federate", "local", preset, *sites, *common, "--out", out, ECGR_DATA="/nowhere")
-    assert federated.returncode == 0, federated.stderr
-    assert not [path for path in out.rglob("*") if "processed" in path.name]
-    simulated = ecgr("run", preset, *common, "--out", tmp_path / "simulated", ECGR_DATA=str(tmp_path / "all"))
-    assert simulated.returncode == 0, simulated.stderr
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
-    assert weights[0] == weights[1]
 
 
 @pytest.mark.nightly
@@ -253,20 +242,14 @@ def test_four_sites_of_very_different_size_over_tls_gives_the_weights_of_a_run(t
 
     What the server's log says was received is what the sites' say was sent, message by message.
     """
-    experiment = write_sites(tmp_path)
-    federated = ecgr(
-        "federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run", "--keep"
-    )
-    assert federated.returncode == 0, federated.stderr
-    record = RunRecord.open(tmp_path / "run")
+    experiment, record, _ = federated(tmp_path)
     assert [[client["examples"] for client in row["clients"]] for row in record.rounds] == [[*SIZES]] * 3
     assert [row["rejected"] for row in record.rounds] == [[]] * 3
     whole = f"partition.file={tmp_path / 'partition.json'}"
     task = str(tmp_path / "all.py")
     simulated = ecgr("run", experiment, "--set", whole, "--out", tmp_path / "simulated", ECGR_TASK=task)
     assert simulated.returncode == 0, simulated.stderr
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "simulated")]
-    assert weights[0] == weights[1]
+    assert weights(tmp_path / "run") == weights(tmp_path / "simulated")
     logs_agree(tmp_path / "run" / ".federation", ["a", "b", "c", "d"], rounds=3)
 
 
@@ -333,26 +316,20 @@ def test_code_that_no_approved_key_has_signed_is_refused_and_logged(tmp_path: Pa
     assert all("the site has not approved this code" in event["reason"] for event in told)
 
 
-def until(condition: Callable[[], Any]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.2)
-
-
 @pytest.mark.nightly
-def test_a_site_that_is_killed_is_named_and_named_again_when_it_is_back(tmp_path: Path) -> None:
+def test_a_site_that_is_killed_is_named_and_named_again_when_it_is_back(
+    start: Callable[..., Running], tmp_path: Path
+) -> None:
+    """Four hospitals, each with a folder that has its own file; the server has no data."""
     write_hospitals(tmp_path)
     sites = ["--sites", str(tmp_path / "sites"), "--set", "federation.batch_size=8", "--deadline", "300", "--keep"]
-    running = Running(tmp_path / "run", 500, *sites, name="hospitals/heart_disease")
-    try:
-        running.until(lambda: running.rows() >= 1)
-        running.find("site-2 --port").kill()
-        running.until(lambda: "switzerland is back" in running.log.read_text())
-        running.process.send_signal(signal.SIGINT)
-        assert running.wait() == 130
-    finally:
-        end(running)
+    running = start(500, *sites, name="hospitals/heart_disease", ECGR_DATA="/nowhere")
+    running.until(lambda: running.rows() >= 1)
+    running.find("site-2 --port").kill()
+    running.until(lambda: "switzerland is back" in running.log.read_text())
+    running.process.send_signal(signal.SIGINT)
+    assert running.wait() == 130
+    assert not [path for path in running.out.rglob("*") if "processed" in path.name]
     text = running.log.read_text()
     assert "the SuperNode of switzerland died" in text
     assert re.search(r"switzerland: not used, (failed \(SuperNode gone\)|missing \()", text)
@@ -367,19 +344,21 @@ def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The site of 60 samples runs code of its own: negative variances in round 1, a million samples in round 2."""
-    experiment = write_sites(tmp_path, hostile=REPLIES)
-    federated = ecgr("federate", "local", experiment, "--sites", tmp_path / "sites", "--out", tmp_path / "run")
-    assert federated.returncode == 0, federated.stderr
-    rows = RunRecord.open(tmp_path / "run").rounds
+    experiment, record, said = federated(tmp_path, REPLIES)
+    rows = record.rounds
     assert [[client["client"] for client in row["clients"]] for row in rows] == [[0, 2, 3]] * 2 + [[0, 1, 2, 3]]
     reasons = [[(one["client"], one["reason"]) for one in row["rejected"]] for row in rows]
     assert [[client for client, _ in each] for each in reasons] == [[1], [1], []]
     assert "running_var" in reasons[0][0][1]
     assert reasons[1][0][1].startswith("weight: 1000000")
-    assert "note: b: rejected in 2 of 3 rounds: weight: 1000000" in federated.stderr
+    assert "note: b: rejected in 2 of 3 rounds: weight: 1000000" in said
     monkeypatch.setenv("ECGR_TASK", str(tmp_path / "all.py"))
     expected = replay(load(experiment, {"partition.file": str(tmp_path / "partition.json")}), rows)
-    final = load_file(tmp_path / "run" / "model.safetensors")
+    same_model(tmp_path / "run", expected)
+
+
+def same_model(out: Path, expected: Mapping[str, Any]) -> None:
+    final = load_file(out / "model.safetensors")
     assert final.keys() == expected.keys()
     assert all(same_bits(final[name], tensor) for name, tensor in expected.items())
 
@@ -387,22 +366,18 @@ def test_a_hostile_site_is_named_and_the_rest_gives_the_weights_of_a_run_without
 @pytest.mark.nightly
 def test_a_site_that_claims_a_million_samples_is_left_out_by_name(tmp_path: Path) -> None:
     """What it says when it joins is held against the list that was written when its data were loaded."""
-    experiment = write_sites(tmp_path, hostile=ENROLMENT)
-    sites = tmp_path / "sites"
-    federated = ecgr("federate", "local", experiment, "--sites", sites, "--out", tmp_path / "run", "--keep")
-    assert federated.returncode == 0, federated.stderr
-    record = RunRecord.open(tmp_path / "run")
+    _, record, told = federated(tmp_path, ENROLMENT)
     assert [[client["client"] for client in row["clients"]] for row in record.rounds] == [[0, 2, 3]] * 3
     said = "left out: b: examples: it claims 1,000,000, allowed 60 (in the list)"
     assert said in record.manifest["notes"]
-    assert f"note: {said}" in federated.stderr.replace("\n", " ")
+    assert f"note: {said}" in told
     assert 'name = "b"\nsamples = 60\n' in (tmp_path / "run" / ".federation" / "server" / "sites.toml").read_text()
 
 
 @pytest.mark.nightly
 def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> None:
     """A ClientApp in round 2, the ServerApp in 3, the SuperLink in 4, a SuperNode in 5."""
-    running = start(5, "--deadline", "100", "--keep")
+    running = start(5, "--clients", str(SITES), "--deadline", "100", "--keep")
     running.until(lambda: running.rows() >= 1)
     client = running.find("flwr-clientapp", new=True)  # not one of round 1 that is only just ending
     running.until(lambda: client.memory_info().rss > TORCH_LOADED)
@@ -422,11 +397,8 @@ def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> 
 
     record = RunRecord.open(running.out)
     assert [row["round"] for row in record.rounds] == [1, 2, 3, 4, 5]
-    overrides = {"algorithm.name": "scaffold", "regulator.name": "ecgr", "federation.rounds": 5}
-    expected = replay(load("quickstart", {**overrides, "partition.clients": SITES}), record.rounds)
-    final = load_file(running.out / "model.safetensors")
-    assert final.keys() == expected.keys()
-    assert all(same_bits(final[name], expected[name]) for name in final)
+    chosen = load("quickstart", {**METHOD, "federation.rounds": 5, "partition.clients": SITES})
+    same_model(running.out, replay(chosen, record.rounds))
 
 
 @pytest.mark.nightly
@@ -437,14 +409,14 @@ def test_ctrl_c_stops_everything_resume_goes_on_and_a_sites_trouble_stays_there(
     canary, place = "site-1/state", tmp_path / "run" / ".federation"
     (place / "site-1").mkdir(parents=True)
     (place / canary).write_text("a file where a directory should be")
-    running = start(2, "--keep")
+    running = start(2, "--clients", str(SITES), "--keep")
     running.until(lambda: running.rows() >= 1)
     running.processes()
     running.process.send_signal(signal.SIGINT)
     assert running.wait() == 130, running.log.read_text()
     assert nothing_is_left(running)
 
-    again = start(2, "--keep", "--resume")
+    again = start(2, "--clients", str(SITES), "--keep", "--resume")
     assert again.wait() == 0, again.log.read_text()
     assert nothing_is_left(again)
     rows = RunRecord.open(again.out).rounds

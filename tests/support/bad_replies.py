@@ -6,22 +6,31 @@ from io import BytesIO
 from typing import Any
 
 import numpy as np
-from flwr.app import Array, ConfigRecord, Error, Message
+from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 from numpy.typing import NDArray
 
 UPDATE = "payload/update"
 CANARY = "canary-8c1f: patient 4711"
 
+MORE = {"payload/more": Array(np.zeros(3, dtype=np.float32))}
+
 Spoil = Callable[[Message, Message], Sequence[Message]]
 
 
-def _with_array(change: Callable[[NDArray[Any]], NDArray[Any]], name: str = UPDATE) -> Spoil:
+def _with(change: Callable[[RecordDict], object]) -> Spoil:
     def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        arrays = reply.content.array_records["arrays"]
-        arrays[name] = Array(np.asarray(change(arrays[name].numpy().copy())))
+        change(reply.content)
         return [reply]
 
     return spoil
+
+
+def _with_array(change: Callable[[NDArray[Any]], NDArray[Any]], name: str = UPDATE) -> Spoil:
+    def spoil(content: RecordDict) -> None:
+        arrays = content.array_records["arrays"]
+        arrays[name] = Array(np.asarray(change(arrays[name].numpy().copy())))
+
+    return _with(spoil)
 
 
 def _one(value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
@@ -33,18 +42,16 @@ def _one(value: float) -> Callable[[NDArray[Any]], NDArray[Any]]:
 
 
 def _with_report(**values: Any) -> Spoil:
-    def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        for name, value in values.items():
-            reply.content.config_records["report"][name] = value
-        return [reply]
+    return _with(lambda content: content.config_records["report"].update(values))
 
-    return spoil
+
+def _with_metric(name: str) -> Spoil:
+    return _with(lambda content: content.metric_records["metrics"].update({name: 1.0}))
 
 
 def _with_metadata(**values: Any) -> Spoil:
     def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        for name, value in values.items():
-            reply.metadata.__dict__[f"_{name}"] = value
+        reply.metadata.__dict__.update({f"_{name}": value for name, value in values.items()})
         return [reply]
 
     return spoil
@@ -53,13 +60,12 @@ def _with_metadata(**values: Any) -> Spoil:
 def _raw(data: Callable[[bytes], bytes]) -> Spoil:
     """Other bytes behind the same declaration."""
 
-    def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        arrays = reply.content.array_records["arrays"]
+    def spoil(content: RecordDict) -> None:
+        arrays = content.array_records["arrays"]
         honest = arrays[UPDATE]
         arrays[UPDATE] = Array(honest.dtype, honest.shape, honest.stype, data(honest.data))
-        return [reply]
 
-    return spoil
+    return _with(spoil)
 
 
 def _lying_header(_: bytes) -> bytes:
@@ -68,53 +74,20 @@ def _lying_header(_: bytes) -> bytes:
     return stream.getvalue()
 
 
-def _without_tensor(order: Message, reply: Message) -> Sequence[Message]:
-    del reply.content.array_records["arrays"][UPDATE]
-    return [reply]
-
-
-def _with_extra_tensor(order: Message, reply: Message) -> Sequence[Message]:
-    reply.content.array_records["arrays"]["payload/more"] = Array(np.zeros(3, dtype=np.float32))
-    return [reply]
-
-
-def _with_extra_record(order: Message, reply: Message) -> Sequence[Message]:
-    reply.content["more"] = ConfigRecord({"a": 1})
-    return [reply]
-
-
-def _without_record(order: Message, reply: Message) -> Sequence[Message]:
-    del reply.content["metrics"]
-    return [reply]
-
-
-def _with_metric(name: str) -> Spoil:
-    def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        reply.content.metric_records["metrics"][name] = 1.0
-        return [reply]
-
-    return spoil
-
-
 def _failed(order: Message, reply: Message) -> Sequence[Message]:
     return [Message(Error(code=2, reason=f"<class 'ValueError'>:<'{CANARY}'>"), reply_to=order)]
 
 
-def _twice(order: Message, reply: Message) -> Sequence[Message]:
-    return [reply, deepcopy(reply)]
-
-
-def _nothing(order: Message, reply: Message) -> Sequence[Message]:
-    return []
-
+RECORDED = ("accuracy", "auc", "macro_f1", "round", "state_lost", "worst_client", "rejected", "clipped", "loss")
+"""Names of the record's own, which no site may give to a number."""
 
 BAD: Mapping[str, tuple[Spoil, str]] = {
     # tried with every algorithm
     "nan": (_with_array(_one(np.nan)), "nonfinite"),
     "infinite": (_with_array(_one(np.inf)), "nonfinite"),
     "huge": (_with_array(lambda a: a * 0 + 1e30), "norm"),
-    "tensor_missing": (_without_tensor, "names"),
-    "tensor_too_many": (_with_extra_tensor, "names"),
+    "tensor_missing": (_with(lambda content: content.array_records["arrays"].pop(UPDATE)), "names"),
+    "tensor_too_many": (_with(lambda content: content.array_records["arrays"].update(MORE)), "names"),
     "wrong_shape": (_with_array(lambda a: a[:-1]), "shape"),
     "broadcastable_shape": (_with_array(lambda a: a[:1]), "shape"),
     "wrong_dtype": (_with_array(lambda a: a.astype(np.float64)), "dtype"),
@@ -126,8 +99,8 @@ BAD: Mapping[str, tuple[Spoil, str]] = {
     "other_run": (_with_report(run="0" * 16), "run"),
     "other_client": (_with_report(client=3), "client"),
     "failed": (_failed, "failed"),
-    "twice": (_twice, "duplicate"),
-    "nothing": (_nothing, "missing"),
+    "twice": (lambda order, reply: [reply, deepcopy(reply)], "duplicate"),
+    "nothing": (lambda order, reply: [], "missing"),
     # tried with one: what they break has nothing to do with the algorithm
     "near_the_largest_float": (_with_array(_one(3e38)), "norm"),
     "statistics_nan": (_with_array(_one(np.nan), "buffers/1.running_var"), "nonfinite"),
@@ -138,8 +111,8 @@ BAD: Mapping[str, tuple[Spoil, str]] = {
     "other_flower_run": (_with_metadata(run_id=99), "run"),
     "other_group": (_with_metadata(group_id="1.3"), "round"),
     "other_sender": (_with_metadata(src_node_id=5), "client"),
-    "record_missing": (_without_record, "records"),
-    "record_too_many": (_with_extra_record, "records"),
+    "record_missing": (_with(lambda content: content.pop("metrics")), "records"),
+    "record_too_many": (_with(lambda content: content.update(more=ConfigRecord({"a": 1}))), "records"),
     "statistics_negative": (_with_array(_one(-0.1), "buffers/1.running_var"), "range"),
     "statistics_absurd": (_with_array(lambda a: a * 0 + 1e12, "buffers/1.running_var"), "norm"),
     "counter_too_far": (_with_array(lambda a: a + 1000, "buffers/1.num_batches_tracked"), "range"),
@@ -147,20 +120,7 @@ BAD: Mapping[str, tuple[Spoil, str]] = {
     "counter_with_fractions": (_with_array(lambda a: a * 1.0, "buffers/1.num_batches_tracked"), "dtype"),
     "loss_infinite": (_with_report(train_loss=float("inf")), "nonfinite"),
     "negative_time": (_with_report(seconds=-1.0), "report"),
-    **{
-        f"metric_{name}": (_with_metric(name), "metrics")
-        for name in (
-            "accuracy",
-            "auc",
-            "macro_f1",
-            "round",
-            "state_lost",
-            "worst_client",
-            "rejected",
-            "clipped",
-            "loss",
-        )
-    },
+    **{f"metric_{name}": (_with_metric(name), "metrics") for name in RECORDED},
     "garbage": (_raw(lambda data: b"\x80\x04garbage"), "encoding"),
     "cut_short": (_raw(lambda data: data[:-4]), "encoding"),
     "header_of_a_trillion": (_raw(_lying_header), "encoding"),

@@ -252,7 +252,7 @@ def write_deployment(directory: Path, plan: Plan, deployment: Deployment, key: P
         raise ConfigError("test: only with local_data; otherwise the data set's own test samples are used")
     if plan.server and not plan.local_data:
         raise ConfigError(
-            "server: only with local_data; otherwise data.server_samples of the training samples are its own"
+            "server: only with local_data; otherwise data.server_samples takes some of the training samples"
         )
     if directory.exists() and (not directory.is_dir() or any(directory.iterdir())):
         raise ConfigError(f"out: {directory} is not empty; give another directory")
