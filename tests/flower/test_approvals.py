@@ -7,6 +7,7 @@ import zipfile
 from collections.abc import Callable
 from io import BytesIO
 from pathlib import Path
+from shutil import copytree
 from types import SimpleNamespace
 from typing import Any
 
@@ -27,12 +28,16 @@ from ecgr.flower.keys import fingerprint, make_node_key
 from ecgr.wheel import WHEEL, pack_wheel
 
 
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    chosen, folder = load("quickstart", {"partition.clients": 2}), tmp_path_factory.mktemp("written")
+    plan = Plan(chosen, [Listed("cleveland"), Listed("va")], Guard(), folder / "run")
+    return write_deployment(folder / "plan", plan, Deployment("fl.example.org")).parent
+
+
 @pytest.fixture
-def home(tmp_path: Path) -> Path:
-    chosen = load("quickstart", {"partition.clients": 2})
-    plan = Plan(chosen, [Listed("cleveland"), Listed("va")], Guard(), tmp_path / "run")
-    write_deployment(tmp_path / "plan", plan, Deployment("fl.example.org"))
-    return tmp_path / "plan"
+def home(written: Path, tmp_path: Path) -> Path:
+    return copytree(written, tmp_path / "plan")
 
 
 def approve(folder: Path, key: Path | None = None, *more: str, answer: str = "") -> Result:
@@ -127,6 +132,7 @@ def test_flowers_own_check_decides_and_the_log_has_it(home: Path, signed: str, t
     assert (event["run"], 7 in known) == (7, accepted)
 
 
+@pytest.mark.slow
 def test_the_wheel_is_this_package_and_pip_refuses_another(home: Path, tmp_path: Path) -> None:
     content, digest = pack_wheel(presets())
     assert pack_wheel(presets()) == (content, digest)

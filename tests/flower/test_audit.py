@@ -16,13 +16,14 @@ from ecgr.cli.federating import federate_app
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import Method
 from ecgr.errors import EnvironmentFault, QuorumLost
-from ecgr.flower import Guard, MemoryGrid, client_app, server_app
+from ecgr.flower import Guard
 from ecgr.flower.audit import Audit, described, events_of, files_of
 from ecgr.flower.fleet import Listed
 from ecgr.simulation.prepare import prepare
-from support.federations import Ticks
+from support.federations import federate
 
 SECURITY = (Path(__file__).parents[2] / "docs" / "guide" / "security.md").read_text()
+NAMES = ("cleveland", "va")
 FACTS = ("kind", "round", "sha256", "norm", "bytes", "count", "arrays", "numbers")
 
 
@@ -31,16 +32,15 @@ def small(method: str = "fedavg", rounds: int = 2) -> Experiment:
     return load("quickstart", {**sizes, **Method.of(method).settings})
 
 
-def federate(chosen: Experiment, root: Path, **more: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
+def logged(chosen: Experiment, root: Path, **more: Any) -> tuple[list[dict[str, Any]], list[list[dict[str, Any]]]]:
     """The server's events, and those of each site."""
-    names, nodes = ["cleveland", "va"], []
-    for client, name in enumerate(names):
+    sites = []
+    for client, name in enumerate(NAMES):
         places = {key: str(root / name / key) for key in ("state-dir", "audit-dir")}
-        nodes.append({"partition-id": client, "name": name, **places})
-    tamper = more.pop("tamper", None)
-    settings = {"sites": [Listed(name) for name in names], "clock": Ticks(), "audit": root / "audit", **more}
-    MemoryGrid(client_app(chosen), nodes, tamper=tamper).serve(server_app(chosen, root / "run", **settings))
-    return events_of(root / "audit"), [events_of(root / name / "audit-dir") for name in names]
+        sites.append({"partition-id": client, "name": name, **places})
+    listed = [Listed(name) for name in NAMES]
+    federate(chosen, root / "run", sites=sites, listed=listed, audit=root / "audit", **more)
+    return events_of(root / "audit"), [events_of(root / name / "audit-dir") for name in NAMES]
 
 
 def facts(events: list[dict[str, Any]], what: str) -> list[list[Any]]:
@@ -48,8 +48,8 @@ def facts(events: list[dict[str, Any]], what: str) -> list[list[Any]]:
 
 
 def test_what_one_side_sent_is_what_the_other_received(tmp_path: Path) -> None:
-    server, sites = federate(small("scaffold"), tmp_path)
-    for name, site in zip(("cleveland", "va"), sites, strict=True):
+    server, sites = logged(small("scaffold"), tmp_path)
+    for name, site in zip(NAMES, sites, strict=True):
         here = [event for event in server if event.get("site") == name and event["event"] in {"sent", "received"}]
         assert facts(here, "received") == facts(site, "sent")
         assert facts(here, "sent") == facts(site, "received")
@@ -66,7 +66,7 @@ def test_who_is_not_used_is_named_with_the_reason(tmp_path: Path) -> None:
             arrays["payload/update"] = Array(np.full_like(arrays["payload/update"].numpy(), np.nan))
         return [reply]
 
-    server, _ = federate(small(), tmp_path, tamper=spoil, guard=Guard(min_clients=1))
+    server, _ = logged(small(), tmp_path, tamper=spoil, guard=Guard(min_clients=1))
     (refused,) = [event for event in server if event["event"] == "refused"]
     assert (refused["site"], refused["round"]) == ("va", "1.1")
     assert refused["reason"].startswith("nonfinite")
@@ -81,13 +81,13 @@ def test_a_site_that_is_gone_is_named_and_named_again_when_it_is_back(
     chosen = small(rounds=3)
     sizes = prepare(chosen, chosen.source.load()).partition.sizes()
     smaller = sizes.index(min(sizes))  # the other has half of the samples, without which no round counts
-    name = ("cleveland", "va")[smaller]
+    name = NAMES[smaller]
 
     def gone(node: int, order: Message, reply: Message) -> list[Message]:
         lost = node == smaller and order.metadata.group_id == "2.1"
         return [Message(Error(code=5, reason="as Flower says it"), reply_to=order) if lost else reply]
 
-    server, _ = federate(chosen, tmp_path, tamper=gone, guard=Guard(min_clients=1))
+    server, _ = logged(chosen, tmp_path, tamper=gone, guard=Guard(min_clients=1))
     assert f"round 2: {name}: not used, failed (SuperNode gone)" in caplog.text
     assert f"round 3: {name} is back" in caplog.text
     (refused,) = [event for event in server if event["event"] == "refused"]
@@ -99,9 +99,8 @@ def test_a_site_that_cannot_log_sends_nothing(tmp_path: Path) -> None:
     chosen = small(rounds=1)
     (tmp_path / "file").write_text("a file where a folder should be")
     node = {"partition-id": 0, "state-dir": str(tmp_path), "audit-dir": str(tmp_path / "file" / "audit")}
-    grid = MemoryGrid(client_app(chosen), [node])
     with pytest.raises(QuorumLost, match="0 of 2 replies usable"):
-        grid.serve(server_app(chosen, tmp_path / "run", clock=Ticks(), guard=Guard(min_clients=1)))
+        federate(chosen, tmp_path / "run", sites=[node], guard=Guard(min_clients=1))
     with pytest.raises(EnvironmentFault, match="the audit log cannot be written"):
         Audit(tmp_path / "file").write("start")
 
@@ -120,7 +119,7 @@ def rows(page: str) -> dict[str, tuple[set[str], set[str]]]:
 @pytest.mark.parametrize("method", rows(SECURITY))
 def test_the_guide_says_what_leaves_a_site(method: str, tmp_path: Path) -> None:
     down, up = rows(SECURITY)[method]
-    _, (site, _) = federate(small(method), tmp_path)
+    _, (site, _) = logged(small(method), tmp_path)
     for event, named in (("received", down), ("sent", up)):
         messages = [each for each in site if each["event"] == event and each["kind"] == "train"]
         assert {array["name"] for array in messages[-1]["arrays"]} == named
