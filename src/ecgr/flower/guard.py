@@ -184,13 +184,11 @@ class Guard:
         compared: dict[int, tuple[Limits, Limits]] = {client: ({}, {}) for client in measured}
         for quantity in {quantity: None for own in measured.values() for quantity in own.lengths}:
             more, fewer = GROWTH[quantity.kind]
-            known = [(own.lengths[quantity], own.steps) for own in measured.values()]
-            pasts = [
-                own.lengths[quantity] / past for own in measured.values() if (past := own.longest.get(quantity.name))
-            ]
-            longer = max(1.0, median_low(pasts)) if pasts else 1.0
+            known = [(own.lengths[quantity], own.steps, own.longest.get(quantity.name)) for own in measured.values()]
+            growths = [length / past for length, _, past in known if past]
+            longer = max(1.0, median_low(growths)) if growths else 1.0
             for client, own in measured.items():
-                ratios = [(length, own.steps / steps) for length, steps in known]
+                ratios = [(length, own.steps / steps) for length, steps, _ in known]
                 expected = median_low([length * ratio ** (more if ratio > 1 else fewer) for length, ratio in ratios])
                 by_others = limit = self._limit(quantity, expected)
                 if longest := own.longest.get(quantity.name, 0.0):
@@ -430,7 +428,7 @@ def _measure(asked: Asked, result: Upload) -> Measured:
     lengths = {Quantity("update", name): norm(tensor) / units[name] for name, tensor in vectors.items()}
     lengths |= buffer_lengths(result.buffers, asked.order.job.buffers)
     past, longest = asked.past, {}
-    if "used" in past and int(past["used"]) >= KNOWN_AFTER:
+    if int(past.get("used", 0)) >= KNOWN_AFTER:
         faster = max(1.0, asked.order.job.lr / float(past["lr"]))
         longest = {name: faster * float(past[f"longest/{name}"]) for name in vectors if f"longest/{name}" in past}
     return Measured(lengths, asked.plan(asked.enrolled).effective_steps, longest)
@@ -438,21 +436,12 @@ def _measure(asked: Asked, result: Upload) -> Measured:
 
 def _remember(asked: Asked, own: Measured, limits: Mapping[Quantity, float]) -> State:
     """What the server keeps of a site whose update it used; of a length, no more than the others allowed."""
-    past = asked.past
-
-    def larger(name: str, value: float) -> Tensor:
-        return torch.tensor(max(value, float(past[name])) if name in past else value, dtype=torch.float64)
-
-    return {
-        "round": torch.tensor(asked.order.job.round_index),
-        "used": torch.tensor(1 + int(past["used"]) if "used" in past else 1),
-        "lr": larger("lr", asked.order.job.lr),
-        **{
-            f"longest/{quantity.name}": larger(f"longest/{quantity.name}", min(length, limits[quantity]))
-            for quantity, length in own.lengths.items()
-            if quantity.kind == "update"
-        },
-    }
+    past, job = asked.past, asked.order.job
+    updates = {q: min(length, limits[q]) for q, length in own.lengths.items() if q.kind == "update"}
+    values = {"lr": job.lr, **{f"longest/{q.name}": length for q, length in updates.items()}}
+    largest = {name: max(value, float(past.get(name, value))) for name, value in values.items()}
+    counts = {"round": torch.tensor(job.round_index), "used": torch.tensor(1 + int(past.get("used", 0)))}
+    return counts | {name: torch.tensor(value, dtype=torch.float64) for name, value in largest.items()}
 
 
 def _clip(result: Upload, factors: Mapping[str, float]) -> Upload:

@@ -65,6 +65,8 @@ from ecgr.tasks.metrics import bounds_of
 NO_KEY = "the server has no public key of it; the site makes one with `ecgr federate keys`"
 ROUNDING = 1e-9
 
+File = str | Path | None
+
 log = logging.getLogger("ecgr.flower")
 
 
@@ -77,8 +79,8 @@ def server_app(
     device: str = "cpu",
     clock: Any = time,
     local_data: bool = False,
-    test: str | Path | None = None,
-    server: str | Path | None = None,
+    test: File = None,
+    server: File = None,
     sites: Sequence[Listed] = (),
     audit: str | Path | None = None,
 ) -> ServerApp:
@@ -109,15 +111,13 @@ def server_app(
         failure.unlink(missing_ok=True)
         try:
             chosen = made(experiment)
-            config = sha256(chosen.to_toml().encode()).hexdigest()
-            journal.write(
-                "begin", run=context.run_id, config=config, sites=[site.name for site in sites], ecgr=__version__
-            )
+            config, names = sha256(chosen.to_toml().encode()).hexdigest(), [site.name for site in sites]
+            journal.write("begin", run=context.run_id, config=config, sites=names, ecgr=__version__)
             fleet = Fleet(grid, sites, keys=keys, clock=clock, audit=journal)
             if keys is not None:
                 fleet.refused |= dict.fromkeys(set(range(len(sites))) - keys.keys(), NO_KEY)
             if local_data:
-                problem, data = enrol(chosen, fleet, rules, test, Path(out), server)
+                problem, data = enrol(chosen, fleet, rules, Path(out), test, server)
             else:  # every site holds the data set, and the experiment partitions it
                 dataset = chosen.source.load()
                 problem, data = prepare(chosen, dataset, device), dataset.provenance
@@ -125,8 +125,8 @@ def server_app(
             own = chosen.data.score == OWN
             if own and test is not None:
                 raise ConfigError("data.score: the sites score the model, each on its own samples; leave out test")
-            by_sites = own or (local_data and test is None)
-            _serve(problem, data, fleet, rules, context.run_id, Path(out), by_sites=by_sites)
+            federation = Federation(problem, fleet, rules, "", context.run_id, own or (local_data and test is None))
+            federation.serve(data, Path(out))
             journal.write("end", run=context.run_id)
         except httpx.HTTPError:
             raise  # the SuperLink is gone: nothing that trying again could not mend
@@ -148,12 +148,7 @@ def failure_path(out: Path) -> Path:
 
 
 def enrol(
-    experiment: Experiment,
-    fleet: Fleet,
-    guard: Guard,
-    test: str | Path | None,
-    out: Path,
-    server: str | Path | None = None,
+    experiment: Experiment, fleet: Fleet, guard: Guard, out: Path, test: File, server: File
 ) -> tuple[Problem, Provenance]:
     """Samples that sites hold and keep: the server hears how many, and starts with those that it believes.
 
@@ -191,38 +186,15 @@ def enrol(
     return problem, Provenance((), held, tuple(notes))
 
 
-def _serve(
-    problem: Problem, data: Provenance, fleet: Fleet, guard: Guard, flower_run: int, out: Path, *, by_sites: bool
-) -> None:
-    """Play the rounds that are left."""
-    asked = len(participants(problem, 0))
-    if guard.min_clients > asked and dp_of(problem.experiment) is None:
-        raise ConfigError(f"min_clients: {guard.min_clients} are needed, but only {asked} take part in a round")
-
-    problem = secretly(problem, out / ".federation")
-
-    def rounds(snapshot: Snapshot) -> Generator[Outcome, None, None]:
-        run = sha256((out / "run.json").read_bytes()).hexdigest()[:16]
-        federation = Federation(problem, fleet, guard, run, flower_run, by_sites)
-        fleet.wait_for(fleet.sites, len(fleet.sites), guard.deadline)
-        while snapshot.rounds < problem.experiment.federation.rounds:
-            outcome = federation.play_round(snapshot)
-            yield outcome
-            snapshot = outcome.snapshot
-
-    away: set[int] = set()
-
-    def watch(row: Mapping[str, Any]) -> None:
-        log.info("round %s: %s, loss %s", row["round"], row["metrics"], row["loss"])
-        for line in absences(row, away, fleet.name):
-            log.warning("round %s: %s", row["round"], line)
-
-    play(problem, data, out, rounds, resume=True, every=1, watch=watch, warn=log.warning)
-
-
 @dataclass(eq=False)
 class Federation:
-    """Plays rounds with the clients of a fleet."""
+    """Plays rounds with the clients of a fleet.
+
+    Attributes:
+        run: names the run to the sites, across restarts.
+        flower_run: Flower's number of it, another one after each restart.
+        scored_by_sites: whether sites evaluate the model, each on its own samples.
+    """
 
     problem: Problem
     fleet: Fleet
@@ -230,6 +202,28 @@ class Federation:
     run: str
     flower_run: int
     scored_by_sites: bool = False
+
+    def serve(self, data: Provenance, out: Path) -> None:
+        """Play the rounds that are left in the run directory ``out``."""
+        asked, needed = len(participants(self.problem, 0)), self.guard.min_clients
+        if needed > asked and dp_of(self.problem.experiment) is None:
+            raise ConfigError(f"min_clients: {needed} are needed, but only {asked} take part in a round")
+        self.problem, away = secretly(self.problem, out / ".federation"), set[int]()
+
+        def rounds(snapshot: Snapshot) -> Generator[Outcome, None, None]:
+            self.run = sha256((out / "run.json").read_bytes()).hexdigest()[:16]
+            self.fleet.wait_for(self.fleet.sites, len(self.fleet.sites), self.guard.deadline)
+            while snapshot.rounds < self.problem.experiment.federation.rounds:
+                outcome = self.play_round(snapshot)
+                yield outcome
+                snapshot = outcome.snapshot
+
+        def watch(row: Mapping[str, Any]) -> None:
+            log.info("round %s: %s, loss %s", row["round"], row["metrics"], row["loss"])
+            for line in absences(row, away, self.fleet.name):
+                log.warning("round %s: %s", row["round"], line)
+
+        play(self.problem, data, out, rounds, resume=True, every=1, watch=watch, warn=log.warning)
 
     @cached_property
     def _engine(self) -> SerialEngine:
