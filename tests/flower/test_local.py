@@ -259,7 +259,11 @@ def test_local_writes_the_list_and_keys_for_the_owner_alone(tmp_path: Path, monk
 def test_sites_that_were_not_used_are_named_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def in_memory(plan: Plan, *_: Any) -> RunRecord:
         (plan.out / ".federation").mkdir(parents=True)
-        given = {"guard": plan.guard, "listed": plan.sites, "tamper": lambda node, _, reply: [reply] * (node != 1)}
+        given: dict[str, Any] = {
+            "guard": plan.guard,
+            "listed": plan.sites,
+            "tamper": lambda node, _, reply: [reply] * (node != 1),
+        }
         return federate_in_memory(plan.experiment, plan.out, **given)
 
     monkeypatch.setattr(ecgr.flower.local, "federate", in_memory)

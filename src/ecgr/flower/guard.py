@@ -74,7 +74,8 @@ ROUNDING = 1e-9
 WHOLE = 2**63
 """Whole numbers stay below this."""
 
-A, T = TypeVar("A"), TypeVar("T")
+A = TypeVar("A")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)

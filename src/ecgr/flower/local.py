@@ -146,10 +146,13 @@ class Supervisor:
         record, shown, fruitless = RunRecord(self.out), 0, 0
         restart_after = dict.fromkeys(range(len(self.supernodes)), 0.0)
         submission: Submission | None = None
-        while not record.finished:
+        while True:
+            finished = record.finished
             for row in record.rounds[shown:]:
                 watch(row)
                 shown, fruitless = shown + 1, 0
+            if finished:
+                return
             if not self.superlink.alive:
                 self.say("the SuperLink died; starting it again")
                 self.start_superlink()
@@ -167,8 +170,6 @@ class Supervisor:
                 submission = self._submit()
             self._restart_nodes(restart_after)
             time.sleep(POLL_SECONDS)
-        for row in record.rounds[shown:]:
-            watch(row)
 
     def start_superlink(self) -> None:
         """Start the SuperLink and wait until it answers; what the last one had started has died with its session."""

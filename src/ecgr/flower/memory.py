@@ -15,7 +15,7 @@ from ecgr.flower.wire import SUMS
 Tamper = Callable[[int, Message, Message], Sequence[Message]]
 """Given the node's index, the order and its honest reply: what arrives instead."""
 
-SERVER = 1
+RUN, SERVER = 7, 1
 
 
 class MemoryGrid(Grid):
@@ -37,23 +37,20 @@ class MemoryGrid(Grid):
         tamper: Tamper | None = None,
         arrival: Sequence[int] | None = None,
         keys: Sequence[bytes] = (),
-        run_id: int = 7,
     ) -> None:
-        self.app, self.tamper, self.run_id = app, tamper, run_id
-        self.online = {1000 + 13 * index: dict(config) for index, config in enumerate(nodes)}
-        self._indices = {node: index for index, node in enumerate(self.online)}
+        self.app, self.tamper, self.run_id = app, tamper, RUN
+        self._nodes = {1000 + 13 * index: (index, dict(config)) for index, config in enumerate(nodes)}
         self._rank = {index: rank for rank, index in enumerate(arrival or range(len(nodes)))}
-        self._keys = keys
+        self._keys = keys or [b""] * len(nodes)
         self._waiting: list[tuple[int, str, Sequence[Message]]] = []
         self._sent = 0
-        self.set_run(Run.create_empty(run_id))
+        self.set_run(Run.create_empty(RUN))
         # Flower's Message looks up there who is speaking; there is one place for it in a process
-        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = run_id, SERVER, SERVER
+        TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN, SERVER, SERVER
 
     def serve(self, app: ServerApp) -> None:
         """Run a ServerApp to its end."""
-        context = Context(run_id=self.run_id, node_id=SERVER, node_config={}, state=RecordDict(), run_config={})
-        app(self, context)
+        app(self, Context(RUN, SERVER, {}, RecordDict(), {}))
 
     def set_run(self, run: Run) -> None:
         self._run = run
@@ -68,11 +65,10 @@ class MemoryGrid(Grid):
         return Message(content, dst_node_id, message_type, group_id=group_id, ttl=ttl)
 
     def get_node_ids(self) -> Iterable[int]:
-        return list(self.online)
+        return list(self._nodes)
 
     def get_nodes(self) -> Iterable[NodeInfo]:
-        indices = {node: self._indices[node] for node in self.online}
-        return [NodeInfo(node_id=n, public_key=self._keys[i] if self._keys else b"") for n, i in indices.items()]
+        return [NodeInfo(node_id=node, public_key=self._keys[index]) for node, (index, _) in self._nodes.items()]
 
     def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
         """Run the nodes' apps; the replies wait to be pulled."""
@@ -82,9 +78,8 @@ class MemoryGrid(Grid):
             message.metadata.__dict__["_message_id"] = f"message-{self._sent}"
             identifiers.append(message.metadata.message_id)
             node = message.metadata.dst_node_id
-            index = self._indices[node]
-            context = Context(self.run_id, node, self.online[node], RecordDict(), {})
-            replies: Sequence[Message] = [self.app(message, context)]
+            index, config = self._nodes[node]
+            replies: Sequence[Message] = [self.app(message, Context(RUN, node, config, RecordDict(), {}))]
             if self.tamper is not None and message.metadata.message_type in (MessageType.TRAIN, SUMS):
                 replies = self.tamper(index, message, replies[0])
             if replies:
