@@ -20,6 +20,7 @@ from ecgr.flower import Guard
 from ecgr.flower.audit import Audit, described, events_of, files_of
 from ecgr.flower.fleet import Listed
 from ecgr.simulation.prepare import prepare
+from support.bad_replies import only, with_array
 from support.federations import federate
 
 SECURITY = (Path(__file__).parents[2] / "docs" / "guide" / "security.md").read_text()
@@ -60,12 +61,7 @@ def test_what_one_side_sent_is_what_the_other_received(tmp_path: Path) -> None:
 
 
 def test_who_is_not_used_is_named_with_the_reason(tmp_path: Path) -> None:
-    def spoil(node: int, order: Message, reply: Message) -> list[Message]:
-        if node == 1 and order.metadata.group_id == "1.1":
-            arrays = reply.content.array_records["arrays"]
-            arrays["payload/update"] = Array(np.full_like(arrays["payload/update"].numpy(), np.nan))
-        return [reply]
-
+    spoil = only(1, with_array(lambda update: update * np.float32("nan")), "1.1")
     server, _ = logged(small(), tmp_path, tamper=spoil, guard=Guard(min_clients=1))
     (refused,) = [event for event in server if event["event"] == "refused"]
     assert (refused["site"], refused["round"]) == ("va", "1.1")
@@ -83,10 +79,7 @@ def test_a_site_that_is_gone_is_named_and_named_again_when_it_is_back(
     smaller = sizes.index(min(sizes))  # the other has half of the samples, without which no round counts
     name = NAMES[smaller]
 
-    def gone(node: int, order: Message, reply: Message) -> list[Message]:
-        lost = node == smaller and order.metadata.group_id == "2.1"
-        return [Message(Error(code=5, reason="as Flower says it"), reply_to=order) if lost else reply]
-
+    gone = only(smaller, lambda order, _: [Message(Error(5, "as Flower says it"), reply_to=order)], "2.1")
     server, _ = logged(chosen, tmp_path, tamper=gone, guard=Guard(min_clients=1))
     assert f"round 2: {name}: not used, failed (SuperNode gone)" in caplog.text
     assert f"round 3: {name} is back" in caplog.text

@@ -3,7 +3,7 @@
 Honest sites of very different size are never rejected; an update a hundred times too long is, whoever sends it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import cache, partial
 from itertools import product
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from flwr.app import Array, Message
+from flwr.app import Message
 from torch import nn
 
 from ecgr.errors import ConfigError, QuorumLost
@@ -21,7 +21,7 @@ from ecgr.flower.server import Federation
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.rounds import Outcome, Replies, Snapshot, finish_round, participants, round_jobs, score, start
 from ecgr.simulation.workspace import Problem
-from support.bad_replies import BAD, CANARY, MAIN_KINDS
+from support.bad_replies import BAD, CANARY, MAIN_KINDS, Spoil, only, with_array
 from support.federations import federation
 from support.problems import TRAINED, blobs, offer, problem, same_bits, small_net
 from support.quick import quick_where
@@ -62,13 +62,6 @@ def simulated(chosen: Problem, used: Sequence[Sequence[int]]) -> Snapshot:
 @cache
 def honest(algorithm: str, used: tuple[tuple[int, ...], ...]) -> Snapshot:
     return simulated(task(algorithm), used)
-
-
-def tampering(culprit: int, spoil: Callable[[Message, Message], Sequence[Message]], group: str = "") -> Any:
-    """One site's replies are spoilt, in one attempt or in all; the others' are left alone."""
-    return lambda node, order, reply: (
-        spoil(order, reply) if node == culprit and order.metadata.group_id.startswith(group) else [reply]
-    )
 
 
 def rounds(playing: Federation, count: int = ROUNDS) -> list[Outcome]:
@@ -113,7 +106,7 @@ def test_a_bad_reply_leaves_the_aggregate_of_the_good_ones(
     spoil, word = BAD[kind]
     sampled = [participants(chosen, index) for index in range(ROUNDS)]
     culprit = sampled[0][1]
-    tamper = tampering(culprit, spoil, "1.1")
+    tamper = only(culprit, spoil, "1.1")
     others = [client for client in range(len(PARTS)) if client != culprit]
     arrival = [culprit, *others] if place == "first" else [*others, culprit]
     outcomes = rounds(federation(chosen, tmp_path, tamper=tamper, arrival=arrival))
@@ -126,20 +119,11 @@ def test_a_bad_reply_leaves_the_aggregate_of_the_good_ones(
     assert CANARY not in str(outcomes[0].row)
 
 
-def with_array(name: str, change: Callable[[Any], Any]) -> Callable[[Message, Message], Sequence[Message]]:
-    def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        arrays = reply.content.array_records["arrays"]
-        arrays[name] = Array(np.asarray(change(arrays[name].numpy())))
-        return [reply]
-
-    return spoil
-
-
 def test_fednova_cannot_be_scaled_by_a_claimed_number_of_steps(tmp_path: Path) -> None:
     chosen = task("fednova")
     culprit = participants(chosen, 0)[0]
-    spoil = with_array("payload/effective_steps", lambda _: 1e9)
-    outcome = federation(chosen, tmp_path, tamper=tampering(culprit, spoil)).play_round(start(chosen))
+    spoil = with_array(lambda _: 1e9, "payload/effective_steps")
+    outcome = federation(chosen, tmp_path, tamper=only(culprit, spoil)).play_round(start(chosen))
     assert outcome.row["rejected"][0]["client"] == culprit
     assert outcome.row["rejected"][0]["reason"].startswith("scalar: payload/effective_steps")
 
@@ -149,7 +133,7 @@ def test_an_outlier_can_be_clipped_instead(tmp_path: Path) -> None:
     culprit = participants(chosen, 0)[0]
     spoil, _ = BAD["huge"]
     guard = Guard(outliers="clip", norm_factor=2.0)
-    outcome = federation(chosen, tmp_path, guard, tamper=tampering(culprit, spoil)).play_round(start(chosen))
+    outcome = federation(chosen, tmp_path, guard, tamper=only(culprit, spoil)).play_round(start(chosen))
     clipped, *others = outcome.row["clients"]
     assert clipped["client"] == culprit
     assert 0 < clipped["clipped"] < 1e-20
@@ -221,8 +205,8 @@ def test_an_index_that_a_site_moved_is_not_used(shift: int, tmp_path: Path, monk
     """It would be merged by maximum, and there is no such class."""
     offer(monkeypatch, indexed=indexed)
     chosen = problem(blobs(34), PARTS, model={"name": "indexed"}, federation={"rounds": ROUNDS, "batch_size": 4})
-    spoil = with_array("buffers/order", lambda order: order + shift)
-    outcomes = rounds(federation(chosen, tmp_path, tamper=tampering(1, spoil)))
+    spoil = with_array(lambda order: order + shift, "buffers/order")
+    outcomes = rounds(federation(chosen, tmp_path, tamper=only(1, spoil)))
     assert [refusals(outcome) for outcome in outcomes] == [[(1, "range")]] * ROUNDS
 
 
@@ -283,10 +267,10 @@ def test_honest_sites_are_never_rejected(
     assert [refusals(outcome) for outcome in rounds(federation(chosen, tmp_path), count)] == [[]] * count
 
 
-def times(factor: float) -> Callable[[Message, Message], Sequence[Message]]:
+def times(factor: float) -> Spoil:
     def spoil(order: Message, reply: Message) -> Sequence[Message]:
         for name in {"payload/update", "payload/plain"} & reply.content.array_records["arrays"].keys():
-            with_array(name, lambda array: (array * factor).astype(np.float32))(order, reply)
+            with_array(lambda array: (array * factor).astype(np.float32), name)(order, reply)
         return [reply]
 
     return spoil
@@ -303,7 +287,7 @@ def test_a_hundredfold_update_is_rejected_whoever_sends_it(
     algorithm: str, culprit: int, when: int, tmp_path: Path
 ) -> None:
     chosen = unequal(SIZES["1:10:100"], algorithm)
-    playing = federation(chosen, tmp_path, tamper=tampering(culprit, times(100), f"{when}."))
+    playing = federation(chosen, tmp_path, tamper=only(culprit, times(100), f"{when}."))
     if culprit == 2:
         with pytest.raises(QuorumLost, match=r"hold 400 of the 444 enrolled samples.*site-2: norm"):
             rounds(playing, when)
@@ -316,5 +300,5 @@ def test_from_its_third_round_on_a_site_is_bound_by_its_own_updates(
     when: int, refused: list[tuple[int, str]], tmp_path: Path
 ) -> None:
     """Fifteen times its own length is within what a site of so many steps may have, and not within its past."""
-    playing = federation(unequal(SIZES["1:10:100"], "fedavg"), tmp_path, tamper=tampering(0, times(15), f"{when}.1"))
+    playing = federation(unequal(SIZES["1:10:100"], "fedavg"), tmp_path, tamper=only(0, times(15), f"{when}.1"))
     assert refusals(rounds(playing, when)[-1]) == refused

@@ -3,14 +3,14 @@
 from collections.abc import Sequence
 from pathlib import Path
 
+import numpy as np
 import pytest
-import torch
 from flwr.app import Message
 
 from ecgr.config.experiment import Experiment
 from ecgr.config.methods import parse_method
-from ecgr.flower.wire import to_arrays
 from ecgr.runs.runner import run
+from support.bad_replies import only, with_array
 from support.federations import CLIENTS, experiment, federate, weights
 from support.private import linear
 from support.problems import offer
@@ -39,13 +39,7 @@ def test_noise_and_participants_of_a_federation_cannot_be_told_from_the_seed(tmp
 def test_the_server_clips_what_a_site_does_not(tmp_path: Path) -> None:
     """One of four sites sends a million times its update: no step is longer than the clip, and nobody is refused."""
 
-    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
-        arrays = reply.content.array_records.get("arrays")
-        if node == 1 and arrays is not None:
-            longer = {name: torch.from_numpy(array.numpy() * 1e6) for name, array in arrays.items()}
-            reply.content["arrays"] = to_arrays(longer)
-        return [reply]
-
+    tamper = only(1, with_array(lambda update: update * np.float32(1e6)))
     record = federate(private("fedavg+dp(clip=0.1, noise=0)"), tmp_path / "run", tamper=tamper)
     assert all(row["rejected"] == [] and 0 < row["step_norm"] <= 0.1 * (1 + 1e-6) for row in record.rounds)
 

@@ -2,7 +2,7 @@
 
 import difflib
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,12 @@ from torch import nn
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 
-from flwr.app import Array, ArrayRecord, ConfigRecord, Context, Message, RecordDict, UserConfig
+from flwr.app import ArrayRecord, ConfigRecord, Context, Message, RecordDict, UserConfig
 from flwr.serverapp.strategy import FedAdam, FedAvg
 
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower import Guard, Guarded, MemoryGrid
+from support.bad_replies import only, with_array, with_metric
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flower-dropin"
 NODES: list[dict[str, Any]] = [{"partition-id": site} for site in range(4)]
@@ -79,33 +80,17 @@ def test_both_clients_learn_with_flowers_own_strategies(
 
 
 def guarded_rounds(apps: Any, guard: Guard, spoil: Any, rounds: int = 2) -> tuple[Guarded, Any]:
-    def tamper(node: int, order: Message, reply: Message) -> Sequence[Message]:
-        return spoil(order, reply) if node == 2 else [reply]
-
     strategy = Guarded(FedAvg(fraction_evaluate=0.0), guard)
-    grid = MemoryGrid(apps.client_app.app, NODES, tamper=tamper)
+    grid = MemoryGrid(apps.client_app.app, NODES, tamper=only(2, spoil))
     start = ArrayRecord(apps.task.build_model().state_dict())
     config = ConfigRecord({"lr": 0.05, "sites": 4})
     return strategy, strategy.start(grid, start, rounds, train_config=config)
 
 
-def with_array(name: str, change: Callable[[Any], Any]) -> Any:
-    def spoil(order: Message, reply: Message) -> Sequence[Message]:
-        arrays = reply.content.array_records["arrays"]
-        arrays[name] = Array(change(arrays[name].numpy()))
-        return [reply]
-
-    return spoil
-
-
-def boast(order: Message, reply: Message) -> Sequence[Message]:
-    reply.content.metric_records["metrics"]["num-examples"] = 10**6
-    return [reply]
-
-
-poison = with_array("1.weight", lambda weight: weight * np.float32("nan"))
-shout = with_array("1.weight", lambda weight: weight + np.float32(1e6))
-negative = with_array("2.running_var", lambda variance: -variance)
+boast = with_metric("num-examples", 10**6)
+poison = with_array(lambda weight: weight * np.float32("nan"), "1.weight")
+shout = with_array(lambda weight: weight + np.float32(1e6), "1.weight")
+negative = with_array(lambda variance: -variance, "2.running_var")
 
 
 @pytest.mark.parametrize(

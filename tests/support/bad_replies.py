@@ -9,6 +9,8 @@ import numpy as np
 from flwr.app import Array, ConfigRecord, Error, Message, RecordDict
 from numpy.typing import NDArray
 
+from ecgr.flower.memory import Tamper
+
 UPDATE = "payload/update"
 CANARY = "canary-8c1f: patient 4711"
 
@@ -25,7 +27,9 @@ def _with(change: Callable[[RecordDict], object]) -> Spoil:
     return spoil
 
 
-def _with_array(change: Callable[[NDArray[Any]], NDArray[Any]], name: str = UPDATE) -> Spoil:
+def with_array(change: Callable[[NDArray[Any]], Any], name: str = UPDATE) -> Spoil:
+    """One array of a reply is changed."""
+
     def spoil(content: RecordDict) -> None:
         arrays = content.array_records["arrays"]
         arrays[name] = Array(np.asarray(change(arrays[name].numpy().copy())))
@@ -45,8 +49,9 @@ def _with_report(**values: Any) -> Spoil:
     return _with(lambda content: content.config_records["report"].update(values))
 
 
-def _with_metric(name: str) -> Spoil:
-    return _with(lambda content: content.metric_records["metrics"].update({name: 1.0}))
+def with_metric(name: str, value: float = 1.0) -> Spoil:
+    """A number is set or added."""
+    return _with(lambda content: content.metric_records["metrics"].update({name: value}))
 
 
 def _with_metadata(**values: Any) -> Spoil:
@@ -74,6 +79,13 @@ def _lying_header(_: bytes) -> bytes:
     return stream.getvalue()
 
 
+def only(culprit: int, spoil: Spoil, group: str = "") -> Tamper:
+    """One site's replies are spoilt, in one attempt or in all; the others' are left alone."""
+    return lambda node, order, reply: (
+        spoil(order, reply) if node == culprit and order.metadata.group_id.startswith(group) else [reply]
+    )
+
+
 def _failed(order: Message, reply: Message) -> Sequence[Message]:
     return [Message(Error(code=2, reason=f"<class 'ValueError'>:<'{CANARY}'>"), reply_to=order)]
 
@@ -83,14 +95,14 @@ RECORDED = ("accuracy", "auc", "macro_f1", "round", "state_lost", "worst_client"
 
 BAD: Mapping[str, tuple[Spoil, str]] = {
     # tried with every algorithm
-    "nan": (_with_array(_one(np.nan)), "nonfinite"),
-    "infinite": (_with_array(_one(np.inf)), "nonfinite"),
-    "huge": (_with_array(lambda a: a * 0 + 1e30), "norm"),
+    "nan": (with_array(_one(np.nan)), "nonfinite"),
+    "infinite": (with_array(_one(np.inf)), "nonfinite"),
+    "huge": (with_array(lambda a: a * 0 + 1e30), "norm"),
     "tensor_missing": (_with(lambda content: content.array_records["arrays"].pop(UPDATE)), "names"),
     "tensor_too_many": (_with(lambda content: content.array_records["arrays"].update(MORE)), "names"),
-    "wrong_shape": (_with_array(lambda a: a[:-1]), "shape"),
-    "broadcastable_shape": (_with_array(lambda a: a[:1]), "shape"),
-    "wrong_dtype": (_with_array(lambda a: a.astype(np.float64)), "dtype"),
+    "wrong_shape": (with_array(lambda a: a[:-1]), "shape"),
+    "broadcastable_shape": (with_array(lambda a: a[:1]), "shape"),
+    "wrong_dtype": (with_array(lambda a: a.astype(np.float64)), "dtype"),
     "no_weight": (_with_report(examples=0), "weight"),
     "negative_weight": (_with_report(examples=-59), "weight"),
     "fractional_weight": (_with_report(examples=2.5), "weight"),
@@ -102,9 +114,9 @@ BAD: Mapping[str, tuple[Spoil, str]] = {
     "twice": (lambda order, reply: [reply, deepcopy(reply)], "duplicate"),
     "nothing": (lambda order, reply: [], "missing"),
     # tried with one: what they break has nothing to do with the algorithm
-    "near_the_largest_float": (_with_array(_one(3e38)), "norm"),
-    "statistics_nan": (_with_array(_one(np.nan), "buffers/1.running_var"), "nonfinite"),
-    "statistics_huge": (_with_array(lambda a: a * 0 + 1e9, "buffers/1.running_mean"), "norm"),
+    "near_the_largest_float": (with_array(_one(3e38)), "norm"),
+    "statistics_nan": (with_array(_one(np.nan), "buffers/1.running_var"), "nonfinite"),
+    "statistics_huge": (with_array(lambda a: a * 0 + 1e9, "buffers/1.running_mean"), "norm"),
     "nan_weight": (_with_report(examples=float("nan")), "weight"),
     "other_steps": (_with_report(steps=1000), "steps"),
     "kept_out_of_range": (_with_report(kept=[0, 10**6]), "kept"),
@@ -113,14 +125,14 @@ BAD: Mapping[str, tuple[Spoil, str]] = {
     "other_sender": (_with_metadata(src_node_id=5), "client"),
     "record_missing": (_with(lambda content: content.pop("metrics")), "records"),
     "record_too_many": (_with(lambda content: content.update(more=ConfigRecord({"a": 1}))), "records"),
-    "statistics_negative": (_with_array(_one(-0.1), "buffers/1.running_var"), "range"),
-    "statistics_absurd": (_with_array(lambda a: a * 0 + 1e12, "buffers/1.running_var"), "norm"),
-    "counter_too_far": (_with_array(lambda a: a + 1000, "buffers/1.num_batches_tracked"), "range"),
-    "counter_negative": (_with_array(lambda a: a - 1000, "buffers/1.num_batches_tracked"), "range"),
-    "counter_with_fractions": (_with_array(lambda a: a * 1.0, "buffers/1.num_batches_tracked"), "dtype"),
+    "statistics_negative": (with_array(_one(-0.1), "buffers/1.running_var"), "range"),
+    "statistics_absurd": (with_array(lambda a: a * 0 + 1e12, "buffers/1.running_var"), "norm"),
+    "counter_too_far": (with_array(lambda a: a + 1000, "buffers/1.num_batches_tracked"), "range"),
+    "counter_negative": (with_array(lambda a: a - 1000, "buffers/1.num_batches_tracked"), "range"),
+    "counter_with_fractions": (with_array(lambda a: a * 1.0, "buffers/1.num_batches_tracked"), "dtype"),
     "loss_infinite": (_with_report(train_loss=float("inf")), "nonfinite"),
     "negative_time": (_with_report(seconds=-1.0), "report"),
-    **{f"metric_{name}": (_with_metric(name), "metrics") for name in RECORDED},
+    **{f"metric_{name}": (with_metric(name), "metrics") for name in RECORDED},
     "garbage": (_raw(lambda data: b"\x80\x04garbage"), "encoding"),
     "cut_short": (_raw(lambda data: data[:-4]), "encoding"),
     "header_of_a_trillion": (_raw(_lying_header), "encoding"),
