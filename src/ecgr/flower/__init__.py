@@ -2,6 +2,14 @@
 
 `client_app` and `server_app` play the same experiment file as `ecgr run`, through the same training, aggregation and
 recording code, so that a federation in which nobody fails gives the same bits. Only this package imports flwr.
+
+::
+
+    site.py, server.py         the two apps            wire.py      what passes between them
+    fleet.py                   who takes part          guard.py     which replies count; guarded.py: for Flower's rules
+    bundles.py, keys.py        whose code, who is who  audit.py     what is written down at both sides
+    folders.py, templates/     the files of a federation, on one machine or several
+    local.py, processes.py     a federation on this machine, looked after; memory.py: in this process
 """
 
 from ecgr.errors import EnvironmentFault, missing_extra
