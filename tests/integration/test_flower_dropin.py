@@ -67,7 +67,9 @@ def test_the_difference_is_three_lines() -> None:
     assert all(f"+    {line}" in guide or f"+{line}" in guide for line in new)
 
 
-@pytest.mark.parametrize("strategy", ["fedavg", "fedprox", "fedadam"])
+@pytest.mark.parametrize(
+    "strategy", ["fedadam", *(pytest.param(n, marks=pytest.mark.nightly) for n in ("fedavg", "fedprox"))]
+)
 def test_both_clients_learn_with_flowers_own_strategies(
     strategy: str, apps: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -120,7 +122,7 @@ def batch_norm() -> nn.Module:
     return nn.Sequential(*flat)
 
 
-@pytest.mark.parametrize("strategy", [FedAvg, FedAdam])
+@pytest.mark.parametrize("strategy", [FedAvg, pytest.param(FedAdam, marks=pytest.mark.nightly)])
 def test_a_guarded_strategy_learns_with_batch_norm(strategy: Any, apps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Flower's mean of the counters is a fraction; sites would answer in float64, which is not the model's dtype."""
     for module in (apps.task, apps.client_app):
