@@ -170,20 +170,15 @@ def left_out(listed: Sequence[Listed], sites: Mapping[int, Enrolment]) -> dict[i
                 where = f"{TIMES_THE_MEDIAN:,} times the median of the others" if known is None else "in the list"
                 out[client] = f"{kind}: it claims {claim:,}, allowed {limit:,} ({where})"
     for name in ALIKE:
-        said: dict[Any, list[int]] = {}
-        for client in sorted(sites.keys() - out.keys()):
-            said.setdefault(getattr(sites[client], name), []).append(client)
-        most = max(said.values(), key=len, default=[])
-        if said and 2 * len(most) <= sum(map(len, said.values())):
-            places = {value: ", ".join(listed[client].name for client in clients) for value, clients in said.items()}
-            who = "; ".join(f"{shown(value)} at {names}" for value, names in places.items())
-            raise ConfigError(
-                f"enrolment: sites differ in their {name}: {who}; they must load the same kind of samples"
-            )
-        for value, clients in said.items():
-            if clients != most:
-                common = getattr(sites[most[0]], name)
-                out |= dict.fromkeys(clients, f"{name}: {shown(value)}, most sites have {shown(common)}")
+        said = {client: getattr(sites[client], name) for client in sorted(sites.keys() - out.keys())}
+        for common, count in Counter(said.values()).most_common(1):
+            if 2 * count <= len(said):
+                who = "; ".join(f"{shown(value)} at {listed[client].name}" for client, value in said.items())
+                raise ConfigError(
+                    f"enrolment: sites differ in their {name}: {who}; they must load the same kind of samples"
+                )
+            unlike = {client: value for client, value in said.items() if value != common}
+            out |= {c: f"{name}: {shown(value)}, most sites have {shown(common)}" for c, value in unlike.items()}
     return out
 
 
