@@ -387,7 +387,7 @@ def test_whatever_is_killed_the_run_completes(start: Callable[..., Running]) -> 
     running.until(lambda: running.rows() >= 3)
     running.find("flower-superlink").kill()
     running.until(lambda: running.rows() >= 4)
-    running.find("flower-supernode").kill()
+    running.find("site-2 --port").kill()
     assert running.wait() == 0, running.log.read_text()
     assert nothing_is_left(running)
     text = running.log.read_text()
