@@ -34,8 +34,7 @@ from ecgr.flower.folders import (
 from ecgr.flower.keys import make_node_key
 from ecgr.flower.processes import Service, free_ports, listens
 from ecgr.flower.server import failure_path
-from ecgr.runs.record import acquire, holder_path
-from ecgr.runs.record import RunRecord
+from ecgr.runs.record import RunRecord, acquire, holder_path
 from ecgr.runs.runner import Watch
 
 POLL_SECONDS = 0.5

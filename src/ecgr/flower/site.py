@@ -30,8 +30,6 @@ from ecgr.files import write_atomically
 from ecgr.flower.audit import PLACE, Audit
 from ecgr.flower.fleet import Enrolment
 from ecgr.flower.wire import ARRAYS, LOSS, METRIC, METRICS, NEVER, REPORT, SITE, SUMS, Order, reply_records, to_arrays
-from ecgr.simulation.prepare import check_client
-from ecgr.simulation.client import ClientJob
 from ecgr.simulation.engines import Engine, SerialEngine
 from ecgr.simulation.engines.pool import Lost
 from ecgr.simulation.evaluate import OwnJob, evaluate_own

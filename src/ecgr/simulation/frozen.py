@@ -30,11 +30,11 @@ import torch
 from torch import Tensor, nn
 
 from ecgr._version import __version__
+from ecgr.code import code_of
 from ecgr.core.stores import free_memory, gigabytes
 from ecgr.core.vectors import ParamSpec, read_buffers, write_buffers
 from ecgr.errors import ConfigError, EnvironmentFault, refused
 from ecgr.files import write_atomically
-from ecgr.code import code_of
 from ecgr.simulation.engines import one_thread
 from ecgr.simulation.workspace import Feed, Held
 from ecgr.tasks.data import Dataset
