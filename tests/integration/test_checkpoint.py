@@ -17,6 +17,7 @@ from ecgr.runs.record import Position
 from ecgr.simulation.rounds import Snapshot, StatesInMemory
 
 POSITION = Position(0, "")
+KILLS = 10 * int(os.environ.get("ECGR_KILLS", "4"))
 
 
 def snapshot(rounds: int, size: int = 20_000) -> Snapshot:
@@ -64,12 +65,12 @@ def test_nothing_to_load_is_not_an_error(tmp_path: Path) -> None:
     assert load_checkpoint(tmp_path / "missing") is None
 
 
-def test_killed_two_hundred_times_while_saving_it_always_loads(tmp_path: Path) -> None:
+def test_killed_again_and_again_while_saving_it_always_loads(tmp_path: Path) -> None:
     """A child saves one generation after the other and reports each; killed, at most the one in flight is lost."""
     rng = np.random.default_rng(0)
     directory = tmp_path / "checkpoint"
     done = 0
-    for _ in range(200):
+    for _ in range(KILLS):
         done = max(done, killed_while_saving(directory, done, float(rng.uniform(0, 0.01))))
         found = restored(directory)
         assert done <= found.snapshot.rounds <= done + 1

@@ -13,7 +13,7 @@ import pytest
 from support.commands import ecgr, spawn
 from support.quick import quick_where
 
-SMALL = ["--set", "federation.rounds=40", "--set", "partition.clients=3", "--set", "data.fraction=0.3"]
+SMALL = ["--set", "federation.rounds=20", "--set", "partition.clients=3", "--set", "data.fraction=0.3"]
 
 
 def end(process: "subprocess.Popen[str]") -> list[str]:
@@ -50,7 +50,7 @@ def test_in_the_first_seconds(tmp_path: Path, seconds: float) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("workers", ["1", "2"])
+@pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.nightly)])
 def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, workers: str) -> None:
     process = spawn("run", "quickstart", "--workers", workers, *SMALL, cwd=tmp_path)
     wait_for(process, tmp_path, "runs/quickstart/checkpoint/*.manifest")
@@ -72,6 +72,6 @@ def test_a_comparison_says_how_many_runs_are_finished_and_the_command_that_goes_
     assert re.search(r"0 of \d+ runs are finished, the others keep their last checkpoint", line)
     command = shlex.split(line.partition("to continue: ")[2])
     assert command[:3] == ["ecgr", "compare", "quickstart"]
-    done = ecgr(*command[1:], cwd=tmp_path)
+    done = ecgr(*command[1:], "--workers", "1", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert len(list(tmp_path.glob("runs/compare-quickstart/runs/*/model.safetensors"))) == 2

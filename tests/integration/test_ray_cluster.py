@@ -77,99 +77,51 @@ def second(cluster: Any) -> Iterator[Any]:
         cluster.remove_node(node)
 
 
-@pytest.fixture(scope="module")
-def serial(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+def serial(out: Path, seeds: int = 1, **settings: int) -> dict[str, bytes]:
     """The models of a comparison in this process."""
-    out = tmp_path_factory.mktemp("serial")
-    ecgr.compare(
-        "quickstart", methods=METHODS, seeds=1, settings=SMALL, tune=False, references=False, engine="serial", out=out
-    )
+    options: dict[str, Any] = {"settings": SMALL | settings, "tune": False, "references": False, "engine": "serial"}
+    ecgr.compare("quickstart", methods=METHODS, seeds=seeds, out=out, **options)
     found = models(out)
-    assert len(found) == 2
+    assert len(found) == 2 * seeds
     return found
 
 
-def compare_on(cluster: Any, out: Path) -> "subprocess.Popen[str]":
-    """Two workers on two nodes of one CPU, and two runs: each node has one."""
-    options = ["--engine", "ray", "--ray-address", cluster.address, "--workers", "2", *OPTIONS]
-    return spawn(
-        "compare",
-        "quickstart",
-        "--no-tune",
-        "--no-references",
-        "--methods",
-        METHODS,
-        "--seeds",
-        "1",
-        "--out",
-        out,
-        *options,
-    )
+def compare_on(cluster: Any, out: Path, *options: str | Path, seeds: int = 1) -> "subprocess.Popen[str]":
+    """With the address from the environment."""
+    words = f"compare quickstart --no-tune --no-references --methods {METHODS} --seeds {seeds} --engine ray"
+    return spawn(*words.split(), "--out", out, *OPTIONS, *options, RAY_ADDRESS=cluster.address)
 
 
 @pytest.mark.nightly
-def test_a_comparison_survives_the_death_of_a_node_to_the_bits_of_serial(
-    cluster: Any, second: Any, serial: dict[str, bytes], tmp_path: Path
+@pytest.mark.parametrize("dies", ["a node", "the command"])
+def test_a_comparison_survives_a_death_to_the_bits_of_serial(
+    cluster: Any, second: Any, tmp_path: Path, dies: str
 ) -> None:
-    """The run of the node that dies begins again on the other."""
-    process = compare_on(cluster, tmp_path)
+    """Two workers on two nodes of one CPU, and two runs: each node has one, and it begins again on the other."""
+    process = compare_on(cluster, tmp_path / "ray", "--workers", "2")
     wait_for_rounds(process, tmp_path, 2)
-    cluster.remove_node(second, allow_graceful=False)
+    if dies == "a node":
+        cluster.remove_node(second, allow_graceful=False)
+    else:
+        os.killpg(process.pid, signal.SIGKILL)
+        end(process)
+        assert len(models(tmp_path)) < 2
+        process = compare_on(cluster, tmp_path / "ray", "--workers", "2")
     errors = end(process)
     assert process.returncode == 0, errors
-    assert "its worker died; restarted" in errors
-    assert models(tmp_path) == serial
+    assert dies == "the command" or "its worker died; restarted" in errors
+    assert models(tmp_path / "ray") == serial(tmp_path / "serial")
 
 
 @pytest.mark.nightly
-def test_a_comparison_whose_command_was_killed_goes_on_when_it_is_given_again(
-    cluster: Any, second: Any, serial: dict[str, bytes], tmp_path: Path
-) -> None:
-    process = compare_on(cluster, tmp_path)
-    wait_for_rounds(process, tmp_path, 2)
-    os.killpg(process.pid, signal.SIGKILL)
-    end(process)
-    assert len(models(tmp_path)) < 2
-    again = compare_on(cluster, tmp_path)
-    errors = end(again)
-    assert again.returncode == 0, errors
-    assert models(tmp_path) == serial
-
-
 def test_runs_over_two_nodes_have_the_bits_of_serial(cluster: Any, second: Any, tmp_path: Path) -> None:
-    """As many workers as there is room for, at an address from the environment."""
-    options = ["--engine", "ray", "--cpus-per-worker", "0.5", *OPTIONS, "--set", "federation.rounds=2"]
-    process = spawn(
-        *(
-            "compare",
-            "quickstart",
-            "--no-tune",
-            "--no-references",
-            "--methods",
-            METHODS,
-            "--seeds",
-            "4",
-            "--out",
-            tmp_path / "ray",
-        ),
-        *options,
-        RAY_ADDRESS=cluster.address,
-    )
+    """As many workers as there is room for."""
+    few = {"federation.rounds": 2}
+    options = ["--cpus-per-worker", "0.5", "--set", "federation.rounds=2"]
+    process = compare_on(cluster, tmp_path / "ray", *options, seeds=4)
     errors = end(process)
     assert process.returncode == 0, errors
-    settings = {**SMALL, "federation.rounds": 2}
-    ecgr.compare(
-        "quickstart",
-        methods=METHODS,
-        seeds=4,
-        settings=settings,
-        tune=False,
-        references=False,
-        engine="serial",
-        out=tmp_path / "serial",
-    )
-    assert len(models(tmp_path / "serial")) == 8
-    assert models(tmp_path / "ray") == models(tmp_path / "serial")
+    assert models(tmp_path / "ray") == serial(tmp_path / "serial", seeds=4, **few)
 
 
 TASK = """
@@ -236,6 +188,7 @@ def test_a_node_that_dies_in_the_middle_of_a_round_costs_nothing(
     assert rows_without_times(tmp_path / "ray") == rows_without_times(tmp_path / "serial")
 
 
+@pytest.mark.nightly
 def test_a_client_whose_worker_always_dies_is_lost_and_the_others_go_on(
     cluster: Any, task_file: Path, tmp_path: Path
 ) -> None:
@@ -283,6 +236,7 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert alive == []
 
 
+@pytest.mark.nightly
 def test_a_small_model_has_the_bits_of_serial(cluster: Any, tmp_path: Path) -> None:
     settings = {"federation.rounds": 2, "regulator.name": "ecgr"}
     for name, engine in (("serial", "serial"), ("ray", RayCluster(cluster.address))):

@@ -20,7 +20,8 @@ SETTINGS = [
     *("--set", "algorithm.name=scaffold"),
     *("--set", "federation.participation=0.5"),
 ]
-KILLS = int(os.environ.get("ECGR_KILLS", "3"))
+KILLS = {1: 2, 2: 1}
+"""By the number of workers; `make nightly` says more by ``ECGR_KILLS``."""
 
 
 @pytest.fixture(scope="module")
@@ -60,8 +61,10 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
     directory, rng = tmp_path / "run", np.random.default_rng(workers)
     options: list[str | Path] = ["--resume", "--workers", str(workers), "--out", directory]
     command = ["run", "quickstart", *SETTINGS, *options]
-    for _ in range(KILLS):
+    for _ in range(int(os.environ.get("ECGR_KILLS", KILLS[workers]))):
         kill_at_a_random_moment(command, directory, rng)
+        with locked(directory):  # the lock died with its process
+            assert (directory / ".holder").read_text().strip() == str(os.getpid())
     done = ecgr(*command)
     assert done.returncode == 0, done.stderr
     assert (directory / "model.safetensors").read_bytes() == (uninterrupted / "model.safetensors").read_bytes()
@@ -141,10 +144,3 @@ def test_a_second_run_on_the_same_directory_ends_at_once_and_names_the_holder(tm
     with locked(tmp_path / "run"), pytest.raises(EnvironmentFault, match=f"process {os.getpid()}"):
         small(tmp_path / "run")
     assert not list((tmp_path / "run").glob("*.json*"))
-
-
-def test_a_lock_dies_with_its_process(tmp_path: Path) -> None:
-    directory = tmp_path / "run"
-    kill_at_a_random_moment(["run", "quickstart", "--out", directory], directory, np.random.default_rng(0))
-    with locked(directory):
-        assert (directory / ".holder").read_text().strip() == str(os.getpid())

@@ -2,14 +2,16 @@
 
 import os
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from torch import nn
 
 import ecgr as package
 from ecgr.errors import ConfigError
 from ecgr.runs.record import RunRecord
-from support.commands import ecgr_process as ecgr
+from support.commands import ecgr
 
 TASK = """
 from pathlib import Path
@@ -43,8 +45,10 @@ EDITS = {
     "a helper in a second file": ("helper.py", "1.5", "0.5", "model code (helper.scaled)"),
     "the table": ("table.csv", "0.5,", "0.25,", "data"),
 }
-OPTIONS = ["--seeds", "2", "--workers", "1", "--engine", "serial"]
-OPTIONS += ["--set", "federation.rounds=1", "--set", "federation.batch_size=8", "--set", "partition.min_batches=1"]
+OPTIONS = (
+    "--no-tune --no-references --seeds 2 --workers 1 --engine serial"
+    " --set federation.rounds=1 --set federation.batch_size=8 --set partition.min_batches=1"
+).split()
 
 
 def write_project(folder: Path) -> None:
@@ -70,15 +74,7 @@ def runs_in(folder: Path) -> dict[str, int]:
 
 def test_after_an_edit_runs_are_made_anew_and_the_reason_is_said(tmp_path: Path) -> None:
     write_project(tmp_path)
-    command = [
-        "compare",
-        "my_task.py:task",
-        "--no-tune",
-        "--no-references",
-        "--methods",
-        "fedavg,fedavg+ecgr",
-        *OPTIONS,
-    ]
+    command = ["compare", "my_task.py:task", "--methods", "fedavg,fedavg+ecgr", *OPTIONS]
     first = ecgr(*command, cwd=tmp_path)
     assert first.returncode == 0, first.stderr
     before = runs_in(tmp_path)
@@ -107,54 +103,39 @@ def test_data_that_a_config_names_are_known_by_their_content(tmp_path: Path) -> 
         '[data]\nname = "csv"\nroot = "table.csv"\ntarget = "label"\n[model]\nname = "mlp"\n'
         '[run]\nname = "own"\n[partition]\nclients = 2\n'
     )
-    ecgr("compare", "own.toml", "--no-tune", "--no-references", "--methods", "fedavg,fedacg", *OPTIONS, cwd=tmp_path)
-    before = runs_in(tmp_path)
-    assert len(before) == 4
+    command = ["compare", "own.toml", *OPTIONS, "--methods"]
+    first = ecgr(*command, "fedavg,fedacg", cwd=tmp_path)
+    assert first.returncode == 0, first.stderr
+    assert len(runs_in(tmp_path)) == 4
     edit(tmp_path / "table.csv", "yes", "no")
-    done = ecgr(
-        "compare",
-        "own.toml",
-        "--no-tune",
-        "--no-references",
-        "--methods",
-        "fedavg,fedacg,fedavgm",
-        *OPTIONS,
-        cwd=tmp_path,
-    )
+    done = ecgr(*command, "fedavg,fedacg,fedavgm", cwd=tmp_path)
     assert "data (table.csv) changed: 4 runs are made anew" in done.stderr, done.stderr
     assert len(runs_in(tmp_path)) == 4 + 6
     os.renames(tmp_path / "table.csv", tmp_path / "moved/table.csv")
-    options = [*OPTIONS, "--set", "data.root=moved/table.csv"]
-    moved = ecgr(
-        "compare",
-        "own.toml",
-        "--no-tune",
-        "--no-references",
-        "--methods",
-        "fedavg,fedacg,fedavgm",
-        *options,
-        cwd=tmp_path,
-    )
+    moved = ecgr(*command, "fedavg,fedacg,fedavgm", "--set", "data.root=moved/table.csv", cwd=tmp_path)
     assert moved.returncode == 0, moved.stderr
     assert len(runs_in(tmp_path)) == 4 + 6
 
 
-def test_runs_of_other_data_code_or_versions_are_not_paired(tmp_path: Path) -> None:
-    rng = np.random.default_rng(0)
-    x = rng.normal(size=(40, 2)).astype(np.float32)
+def own_task(*, flipped: bool = False) -> package.Task:
+    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
     y = (x[:, 0] > 0).astype(np.int64)
+    train = (x, 1 - y if flipped else y)
+    return package.Task(lambda: nn.Linear(2, 2), train=train, test=(x, y), clients=2, name="own")
 
-    def record(name: str, method: str, seed: int, targets: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> RunRecord:
-        from torch import nn
 
-        task = package.Task(lambda: nn.Linear(2, 2), train=(x, targets), test=(x, y), clients=2, name="own")
-        settings = {"regulator.name": method, "run.seed": seed, "partition.min_batches": 1}
-        return package.run(task, tmp_path / name, rounds=1, batch_size=8, settings=settings)
+def test_runs_of_other_data_code_or_versions_are_not_paired(tmp_path: Path) -> None:
+    def records(name: str, regulator: str, **of_task: bool) -> list[RunRecord]:
+        few = {"regulator.name": regulator, "partition.min_batches": 1}
+        task, options = own_task(**of_task), {"rounds": 1, "batch_size": 8}
+        return [
+            package.run(task, tmp_path / f"{name}-{seed}", settings=few | {"run.seed": seed}, **options)
+            for seed in range(2)
+        ]
 
-    baseline = [record(f"none-{seed}", "none", seed, y) for seed in range(2)]
-    alike = [record(f"ecgr-{seed}", "ecgr", seed, y) for seed in range(2)]
+    baseline, alike = records("none", "none"), records("ecgr", "ecgr")
     assert package.compare([*baseline, *alike]).pairs[0].seeds == (0, 1)
-    other = [record(f"other-{seed}", "ecgr", seed, 1 - y) for seed in range(2)]
+    other = records("other", "ecgr", flipped=True)
     with pytest.raises(ConfigError, match=r"none-0 and \S*other-0 cannot be paired: they differ in data;"):
         package.compare([*baseline, *other])
     path = alike[0].directory / "run.json"
@@ -164,26 +145,11 @@ def test_runs_of_other_data_code_or_versions_are_not_paired(tmp_path: Path) -> N
 
 
 def test_arrays_that_were_changed_in_place_are_other_data(tmp_path: Path) -> None:
-    from torch import nn
-
-    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    y = (x[:, 0] > 0).astype(np.int64)
-    task = package.Task(lambda: nn.Linear(2, 2), train=(x, y), test=(x, y), clients=2, name="own")
-    said: list[str] = []
+    task, said = own_task(), list[str]()
+    few: dict[str, Any] = {"seeds": 1, "rounds": 1, "batch_size": 8, "tune": False, "references": False}
     for _ in range(2):
-        package.compare(
-            task,
-            methods=["fedavg", "fedacg"],
-            seeds=1,
-            rounds=1,
-            batch_size=8,
-            tune=False,
-            references=False,
-            engine="serial",
-            out=tmp_path,
-            warn=said.append,
-        )
-        y[:5] = 1 - y[:5]
+        package.compare(task, methods=["fedavg", "fedacg"], engine="serial", out=tmp_path, warn=said.append, **few)
+        task.train.targets[:5] = 1 - task.train.targets[:5]
     assert [line for line in said if "changed" in line] == [
         f"note: data changed: 2 runs are made anew; the old ones stay in {tmp_path / 'runs'}"
     ]

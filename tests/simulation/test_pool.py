@@ -198,7 +198,9 @@ def test_a_call_that_raised_or_was_not_read_to_its_end_does_not_disturb_the_next
         assert answers_of(pool, [Square(10), Square(11), Square(12)]) == [100, 121, 144]
 
 
-@pytest.mark.parametrize("busy", [False, True], ids=["idle", "in the middle of a job"])
+@pytest.mark.parametrize(
+    "busy", [pytest.param(False, id="idle", marks=pytest.mark.nightly), pytest.param(True, id="in the middle of a job")]
+)
 def test_workers_end_when_their_parent_is_killed(tmp_path: Path, busy: bool) -> None:
     """A job kills the pool's own process. The workers hold its standard output, so reading it ends when they have."""
     pipe = tmp_path / "pipe"

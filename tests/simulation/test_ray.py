@@ -11,8 +11,8 @@ import torch
 
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost, Rest
-from support.commands import ecgr_process
-from support.jobs import Dies, Fails, Square, open_workspace
+from support.commands import ecgr
+from support.jobs import Dies, Fails, Holding, Log, Square, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
@@ -25,7 +25,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
 
 @pytest.fixture(scope="module")
 def pool() -> Iterator[RayPool[dict[str, int]]]:
-    with RayPool(open_workspace, workers=2, cluster=SMALL) as pool:
+    """One worker on one cluster for all tests: each further one imports torch in a process of its own."""
+    with RayPool(open_workspace, workers=1, cluster=SMALL) as pool:
         yield pool
     assert not ray.is_initialized()
 
@@ -35,13 +36,22 @@ def answers_of(pool: RayPool[Any], jobs: list[Any]) -> list[Any]:
     return [answer[0] if isinstance(answer, tuple) else answer for answer in pool.map(jobs)]
 
 
-def test_results_come_in_the_order_of_the_jobs_and_workers_keep_their_workspace(pool: RayPool[dict[str, int]]) -> None:
-    answers: list[Any] = list(pool.map([Square(i, cost=(i * 7) % 5) for i in range(20)]))
-    assert [square for square, _, _ in answers] == [i**2 for i in range(20)]
-    assert os.getpid() not in {pid for _, pid, _ in answers}
-    again: list[Any] = list(pool.map([Square(1)]))
-    assert again[0][2] > 1
+def test_the_most_expensive_jobs_start_first_and_results_come_in_the_order_of_the_jobs(
+    pool: RayPool[dict[str, int]], tmp_path: Path
+) -> None:
+    log = tmp_path / "order"
+    assert list(pool.map([Log(i, cost, log) for i, cost in enumerate([2, 9, 1, 5])])) == [0, 1, 2, 3]
+    assert log.read_text().split() == ["1", "3", "0", "2"]
     assert list(pool.map([])) == []
+    from ray._common.usage.usage_lib import usage_stats_enabled
+
+    assert not usage_stats_enabled(), "nothing is reported to anybody"
+
+
+def test_a_worker_keeps_its_workspace(pool: RayPool[dict[str, int]]) -> None:
+    answers: list[Any] = [*pool.map([Square(1)]), *pool.map([Square(1)])]
+    assert [jobs - answers[0][2] for _, _, jobs in answers] == [0, 1]
+    assert os.getpid() not in {pid for _, pid, _ in answers}
 
 
 def test_a_job_whose_actor_dies_is_tried_once_more_and_then_lost(pool: RayPool[dict[str, int]], tmp_path: Path) -> None:
@@ -109,6 +119,7 @@ class Holds:
         return self.data
 
 
+@pytest.mark.nightly
 def test_actors_read_data_from_shared_memory(pool: RayPool[dict[str, int]]) -> None:
     with RayPool(Holds(torch.ones(2_000_000)), workers=2, cluster=SMALL) as sharing:
         answers: list[Any] = list(sharing.map([Places(), Places()]))
@@ -117,10 +128,11 @@ def test_actors_read_data_from_shared_memory(pool: RayPool[dict[str, int]]) -> N
         assert total == 2_000_000
 
 
-def test_an_address_where_nobody_answers_is_one_clear_line(tmp_path: Path) -> None:
-    done = ecgr_process("list", RAY_ADDRESS="127.0.0.1:9")
-    assert done.returncode == 0  # where no cluster is asked for, none is looked for
-    done = ecgr_process("run", "quickstart", "--engine", "ray", "--out", tmp_path / "run", RAY_ADDRESS="127.0.0.1:9")
+def test_an_address_where_nobody_answers_is_one_clear_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And where no cluster is asked for, none is looked for."""
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    assert ecgr("list", RAY_ADDRESS="127.0.0.1:9").returncode == 0
+    done = ecgr("run", "quickstart", "--engine", "ray", "--out", tmp_path / "run", RAY_ADDRESS="127.0.0.1:9")
     assert done.returncode == 5
     assert done.stderr.splitlines() == [
         "ecgr: ray: cannot use the cluster at 127.0.0.1:9: Connection refused; is its head node up?"
@@ -128,6 +140,13 @@ def test_an_address_where_nobody_answers_is_one_clear_line(tmp_path: Path) -> No
     assert not (tmp_path / "run").exists()
 
 
+def test_another_version_on_a_node_is_one_clear_line() -> None:
+    check_versions(VERSIONS)
+    with pytest.raises(EnvironmentFault, match=r"a node has ecgr 0\.0 \(here .*\), Python None .*install the same"):
+        check_versions({"ecgr": "0.0", "torch": VERSIONS["torch"]})
+
+
+@pytest.mark.nightly
 def test_a_node_with_another_version_is_refused_before_it_gets_a_job(
     pool: RayPool[dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +186,7 @@ def test_a_job_in_pieces_goes_on_until_its_last_answer(pool: RayPool[dict[str, i
     assert sorted(begun) == [(0, 1), (0, 1), (0, 1), (1, 1)]
 
 
+@pytest.mark.nightly
 def test_want_of_memory_and_a_lost_answer_are_deaths_too(
     pool: RayPool[dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -183,9 +203,3 @@ def test_want_of_memory_and_a_lost_answer_are_deaths_too(
     monkeypatch.setattr(ray, "get", failing)
     assert answers_of(pool, [Square(2), Square(3)]) == [4, 9]
     assert errors == []
-
-
-def test_nothing_is_reported_to_anybody(pool: RayPool[dict[str, int]]) -> None:
-    from ray._common.usage.usage_lib import usage_stats_enabled
-
-    assert not usage_stats_enabled()

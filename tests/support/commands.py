@@ -26,6 +26,8 @@ def ecgr(*arguments: str | Path, cwd: Path | None = None, **extra: str) -> "subp
 
     words, out, err = [*map(str, arguments)], StringIO(), StringIO()
     with ExitStack() as around:
+        around.enter_context(patch.object(sys, "path", [*sys.path]))
+        around.callback(_forget_modules_below, (cwd or Path.cwd()).resolve())
         around.enter_context(contextlib.chdir(cwd or Path.cwd()))
         around.enter_context(patch.dict(os.environ, extra))
         around.enter_context(patch.object(sys, "argv", ["ecgr", *words]))
@@ -33,6 +35,14 @@ def ecgr(*arguments: str | Path, cwd: Path | None = None, **extra: str) -> "subp
         around.enter_context(contextlib.redirect_stderr(err))
         code = run_command_line()
     return subprocess.CompletedProcess(words, code, out.getvalue(), err.getvalue())
+
+
+def _forget_modules_below(folder: Path) -> None:
+    """The next command runs a task's file anew, as a process of its own would; this repository's modules stay."""
+    if folder not in Path(__file__).parents:
+        for name, module in list(sys.modules.items()):
+            if folder in Path(getattr(module, "__file__", None) or "/").parents:
+                del sys.modules[name]
 
 
 def ecgr_process(*arguments: str | Path, cwd: Path | None = None, **extra: str) -> "subprocess.CompletedProcess[str]":
