@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from support.commands import ecgr_process, environment
+from support.commands import ecgr, ecgr_process, environment
 
 TASK = """
 import numpy as np
@@ -44,6 +44,9 @@ print(answer.pairs[0].method, len(answer.pairs))
 """
 
 
+FEW = ["--set", "federation.batch_size=8", "--set", "federation.rounds=1"]
+
+
 def python(*arguments: str, cwd: Path, text: str | None = None) -> "subprocess.CompletedProcess[str]":
     return subprocess.run(
         [sys.executable, *arguments],
@@ -57,7 +60,6 @@ def python(*arguments: str, cwd: Path, text: str | None = None) -> "subprocess.C
     )
 
 
-@pytest.mark.slow
 def test_a_script_without_a_guard_and_the_same_from_stdin(tmp_path: Path) -> None:
     """A worker would run the script again, and start workers itself, if classes could only be had by importing it."""
     script = TASK.format(more="print('begun')") + CALL
@@ -70,44 +72,30 @@ def test_a_script_without_a_guard_and_the_same_from_stdin(tmp_path: Path) -> Non
     assert (tmp_path / "a/comparison.json").read_bytes() == (tmp_path / "b/comparison.json").read_bytes()
 
 
-@pytest.mark.slow
 def test_a_task_file_on_the_command_line(tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text("WIDTH = 4\n")
     (tmp_path / "my_task.py").write_text(TASK.format(more="from beside import WIDTH"))
-    options = [
-        "--no-tune",
-        "--no-references",
-        "--seeds",
-        "2",
-        "--set",
-        "federation.rounds=2",
-        "--set",
-        "federation.batch_size=8",
-        "--workers",
-        "2",
-    ]
-    done = ecgr_process("compare", "my_task.py:task", "--methods", "fedavg,fedavg+ecgr", *options, cwd=tmp_path)
+    options = "--no-tune --no-references --seeds 2 --workers 2 --methods fedavg,fedavg+ecgr".split()  # noqa: SIM905
+    done = ecgr_process("compare", "my_task.py:task", *options, *FEW, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert "fedavg+ecgr" in done.stdout
     assert (tmp_path / "runs/compare-own/comparison.json").is_file()
-    alone = ecgr_process(
-        "run", "my_task.py", "--set", "federation.batch_size=8", "--set", "federation.rounds=1", cwd=tmp_path
-    )
-    assert alone.returncode == 0, alone.stderr
-    assert (tmp_path / "runs/own/model.safetensors").is_file()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("stem", ["json", "quopri", "torch"])
+@pytest.mark.parametrize(
+    "stem", ["torch", *(pytest.param(stem, marks=pytest.mark.nightly) for stem in ("json", "quopri"))]
+)
 def test_a_task_file_does_not_replace_the_module_whose_name_it_has(stem: str, tmp_path: Path) -> None:
     (tmp_path / "beside.py").write_text(
         "import copy, json, quopri\nNAMES = [json.dumps, copy.deepcopy, quopri.encode]\n"
     )
     (tmp_path / f"{stem}.py").write_text(TASK.format(more="from beside import NAMES"))
-    words = ["--set", "federation.batch_size=8", "--set", "federation.rounds=1", "--workers", "2"]
-    done = ecgr_process("run", f"{stem}.py:task", *words, cwd=tmp_path)
+    done = ecgr_process("run", f"{stem}.py", *FEW, "--workers", "2", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "runs/own/model.safetensors").is_file()
+
+
+UNEVEN = "model=list, train=([[0.0]], [0, 1]), test=([[0.0]], [0])"
 
 
 @pytest.mark.parametrize(
@@ -120,12 +108,7 @@ def test_a_task_file_does_not_replace_the_module_whose_name_it_has(stem: str, tm
         ("import math\nmath.nothing", "t.py:task", 2, "t.py, line 2: AttributeError"),
         ("def task(:\n", "t.py:task", 2, "t.py, line 1: SyntaxError"),
         ("def make():\n    return 1 / 0", "t.py:make", 3, "t.py, line 2: make(): ZeroDivisionError"),
-        (
-            "import ecgr\ntask = ecgr.Task(model=list, train=([[0.0]], [0, 1]), test=([[0.0]], [0]))",
-            "t.py",
-            3,
-            "t.py: train",
-        ),
+        (f"import ecgr\ntask = ecgr.Task({UNEVEN})", "t.py", 3, "t.py: train"),
     ],
 )
 def test_a_task_file_that_is_no_use_is_one_clear_line(
@@ -133,7 +116,7 @@ def test_a_task_file_that_is_no_use_is_one_clear_line(
 ) -> None:
     if content is not None:
         (tmp_path / "t.py").write_text(content)
-    done = ecgr_process("compare", named, cwd=tmp_path)
+    done = ecgr("compare", named, cwd=tmp_path)
     assert done.returncode == code, done.stderr
     assert line in done.stderr
     assert len(done.stderr.splitlines()) == 1
@@ -143,7 +126,7 @@ def test_a_task_file_that_is_no_use_is_one_clear_line(
 def test_a_config_file_never_runs_anything(tmp_path: Path) -> None:
     (tmp_path / "t.py").write_text("open('ran', 'w')")
     (tmp_path / "c.toml").write_text('[data]\nname = "t.py:task"\n')
-    done = ecgr_process("run", "c.toml", cwd=tmp_path)
+    done = ecgr("run", "c.toml", cwd=tmp_path)
     assert done.returncode == 2
     assert "data.name" in done.stderr
     assert not (tmp_path / "ran").exists()
@@ -163,7 +146,6 @@ ecgr.compare(task, methods=["fedavg", "fedavg+ecgr"], seeds=2, rounds=1, batch_s
 """
 
 
-@pytest.mark.slow
 def test_what_cannot_go_to_a_worker_is_said_with_what_to_do(tmp_path: Path) -> None:
     done = python("-", cwd=tmp_path, text=TASK.format(more="") + LOCK)
     assert "ConfigError" in done.stderr

@@ -45,10 +45,8 @@ EDITS = {
     "a helper in a second file": ("helper.py", "1.5", "0.5", "model code (helper.scaled)"),
     "the table": ("table.csv", "0.5,", "0.25,", "data"),
 }
-OPTIONS = (
-    "--no-tune --no-references --seeds 2 --workers 1 --engine serial"
-    " --set federation.rounds=1 --set federation.batch_size=8 --set partition.min_batches=1"
-).split()
+OPTIONS = ["--no-tune", "--no-references", "--seeds", "2", "--workers", "1", "--engine", "serial"]
+OPTIONS += ["--set", "federation.rounds=1", "--set", "federation.batch_size=8", "--set", "partition.min_batches=1"]
 
 
 def write_project(folder: Path) -> None:

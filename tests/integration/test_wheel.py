@@ -1,6 +1,7 @@
 """The package as others get it: the same bytes twice, and at work in environments with nothing but what it asks for."""
 
 import hashlib
+import json
 import os
 import re
 import shutil
@@ -36,25 +37,26 @@ PROBES = {
     "docs": "import ecgr, mkdocs, material, mkdocstrings_handlers.python",
 }
 """What each extra is for, imported in an environment that has it and no other."""
-EVERYTHING = """
-import importlib, pkgutil, ecgr
+COMMANDS = """
+import contextlib, importlib, io, json, pkgutil, sys, ecgr
+from ecgr.cli.app import run_command_line
+for command in sys.argv[1:]:
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv = ["ecgr", *command.split()]
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        code = run_command_line()
+    print(json.dumps([code, out.getvalue(), " ".join(err.getvalue().split())]))
 for module in pkgutil.walk_packages(ecgr.__path__, "ecgr.", onerror=lambda name: None):
     if not module.name.startswith(("ecgr.flower", "ecgr.__main__")):
         importlib.import_module(module.name)
 for name in ecgr.__all__:
     getattr(ecgr, name)
 """
-MISSING = """
-import contextlib, io, sys
-from ecgr.cli.app import run_command_line
-for command in sys.argv[1:]:
-    told = io.StringIO()
-    sys.argv = ["ecgr", *command.split()]
-    with contextlib.redirect_stderr(told), contextlib.redirect_stdout(io.StringIO()):
-        code = run_command_line()
-    print(code, " ".join(told.getvalue().split()))
-"""
-COMPARE = "compare demo --methods fedavg,drift_correction --seeds 2 --set federation.rounds=2 --workers 1"
+"""Commands one after the other, and then all modules and names, in one process."""
+COMPARE = (
+    "compare demo --methods fedavg,drift_correction --seeds 2 --no-tune --no-references --workers 1"
+    " --set federation.rounds=2"
+)
 """The demo with less of everything; all of it is left to `make wheel`."""
 REFUSED = {
     "report runs/compare-demo": ("report", "plotly>=6"),
@@ -166,21 +168,17 @@ def test_the_version_is_everywhere_the_same(built: dict[str, Path], core: Path, 
 
 
 def test_the_core_alone_imports_helps_and_names_what_is_missing(core: Path, tmp_path: Path) -> None:
-    shown = run_in(core, tmp_path, "-m", "ecgr", "--help")
-    assert shown.returncode == 0
-    assert "compare" in shown.stdout
-    whole = run_in(core, tmp_path, "-c", EVERYTHING)
-    assert (whole.returncode, whole.stderr) == (0, "")
-    compared = run_in(core, tmp_path, "-m", "ecgr", *COMPARE.split())
-    assert compared.returncode == 0, compared.stderr
-    assert "drift_correction" in compared.stdout
-    assert "no report page: the report needs packages of the extra 'report'" in " ".join(compared.stderr.split())
-    told = run_in(core, tmp_path, "-c", MISSING, *REFUSED).stdout.splitlines()
-    assert len(told) == len(REFUSED)
-    for line, (command, (extra, package)) in zip(told, REFUSED.items(), strict=True):
-        assert line.startswith("5 "), f"{command}: {line}"
-        assert f"the extra '{extra}': pip install" in line
-        assert f"'{package}'" in line
+    done = run_in(core, tmp_path, "-c", COMMANDS, "--help", COMPARE, *REFUSED)
+    assert (done.returncode, done.stderr) == (0, "")
+    shown, compared, *refused = [json.loads(line) for line in done.stdout.splitlines()]
+    assert shown[0] == compared[0] == 0, compared
+    assert "compare" in shown[1]
+    assert "drift_correction" in compared[1]
+    assert "no report page: the report needs packages of the extra 'report'" in compared[2]
+    for (code, _, told), (command, (extra, package)) in zip(refused, REFUSED.items(), strict=True):
+        assert code == 5, f"{command}: {told}"
+        assert f"the extra '{extra}': pip install" in told
+        assert f"'{package}'" in told
 
 
 def test_every_extra_has_a_probe() -> None:
