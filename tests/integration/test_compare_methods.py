@@ -11,21 +11,13 @@ from ecgr.errors import ConfigError
 from ecgr.runs.record import RunRecord
 
 SMALL = {"federation.rounds": 2, "partition.clients": 3, "data.fraction": 0.5}
+TUNE = {"optimizer.lr": [0.01, 0.03]}
 METHODS = ["fedavg", "fedavg+ecgr", "scaffold(damping=0.5, units=gradient)/lookahead(momentum=0.7)"]
 
 
 def small(tmp_path: Path, **more: Any) -> "ecgr.Answer":
-    options = {
-        "methods": METHODS,
-        "seeds": 2,
-        "settings": SMALL,
-        "workers": 1,
-        "engine": "serial",
-        "tune": False,
-        "references": False,
-        **more,
-    }
-    return ecgr.compare("quickstart", out=tmp_path / "out", **options)
+    options = {"methods": METHODS, "seeds": 2, "settings": SMALL, "tune": False, "references": False, **more}
+    return ecgr.compare("quickstart", out=tmp_path / "out", workers=1, engine="serial", **options)
 
 
 def models(directory: Path) -> dict[Path, int]:
@@ -34,11 +26,12 @@ def models(directory: Path) -> dict[Path, int]:
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> "ecgr.Answer":
-    told: list[str] = []
-    folder = tmp_path_factory.mktemp("whole")
-    answer = small(folder, tune={"optimizer.lr": [0.01, 0.03]}, warn=told.append)
-    (folder / "told").write_text("\n".join(told))
-    return answer
+    return small(tmp_path_factory.mktemp("whole"), tune=TUNE)
+
+
+def written(answer: "ecgr.Answer", name: str) -> Any:
+    assert answer.directory is not None
+    return json.loads((answer.directory / name).read_text())
 
 
 def test_every_method_is_compared_with_the_first(whole: "ecgr.Answer") -> None:
@@ -59,24 +52,24 @@ def test_the_directory_gives_the_same_answer_again(whole: "ecgr.Answer") -> None
 
 def test_each_method_is_tuned_on_seeds_and_data_of_its_own(whole: "ecgr.Answer") -> None:
     assert whole.directory is not None
-    written = json.loads((whole.directory / "tuning.json").read_text())
-    assert len(written["methods"]) == 3
-    assert all(len(method["trials"]) == 2 for method in written["methods"])
+    methods = written(whole, "tuning.json")["methods"]
+    assert len(methods) == 3
+    assert all(len(method["trials"]) == 2 for method in methods)
     records = [RunRecord.open(path.parent) for path in (whole.directory / "tuning").glob("*/run.json")]
     assert len(records) == 3 * 2 * 2
     assert {record.seed for record in records} == {100, 101}
     assert {record.config["data"]["validation"] for record in records} == {0.2}
     assert {run.record.config["data"]["validation"] for run in whole.runs} == {0.0}
-    chosen = {method["method"]: method["chosen"]["optimizer.lr"] for method in written["methods"]}
+    chosen = {method["method"]: method["chosen"]["optimizer.lr"] for method in methods}
     assert {run.summary.method: run.record.config["optimizer"]["lr"] for run in whole.runs} == chosen
-    for method in written["methods"]:
+    for method in methods:
         best = max(method["trials"], key=lambda trial: trial["mean"])
         assert best["values"] == method["chosen"]
 
 
 def test_the_plan_names_methods_pairs_and_runs(whole: "ecgr.Answer") -> None:
     assert whole.directory is not None
-    plan = json.loads((whole.directory / "plan.json").read_text())
+    plan = written(whole, "plan.json")
     names = [method["name"] for method in plan["methods"]]
     assert plan["pairs"] == [[name, "fedavg"] for name in names[1:]]
     assert (plan["baseline"], plan["seeds"], plan["tuned"]) == ("fedavg", [0, 1], ["optimizer.lr"])
@@ -96,7 +89,7 @@ def test_a_method_keeps_its_name_when_its_own_parameters_are_tuned(tmp_path: Pat
 def test_given_again_it_does_nothing_more(whole: "ecgr.Answer") -> None:
     assert whole.directory is not None
     before = models(whole.directory)
-    again = small(whole.directory.parent, tune={"optimizer.lr": [0.01, 0.03]})
+    again = small(whole.directory.parent, tune=TUNE)
     assert again.to_json() == whole.to_json()
     assert models(whole.directory) == before
 

@@ -1,17 +1,17 @@
 """Data of one's own from a config file alone: tables, arrays and texts, with natural clients, to the same bits."""
 
 import json
-import sys
+import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from ecgr.cli.app import run_command_line
 from ecgr.config.experiment import Experiment
-from ecgr.errors import ConfigError
 from ecgr.runs.runner import run
+from support.commands import ecgr, sets
 
 RNG = np.random.default_rng(0)
 SMALL = {"federation": {"rounds": 3, "batch_size": 8}, "optimizer": {"lr": 0.1}, "partition": {"name": "groups"}}
@@ -21,16 +21,8 @@ def table(folder: Path) -> dict[str, Any]:
     """A binary target: three sites, one column of categories."""
     rows = [f"{x:.3f},{'abc'[i % 3]},site{i % 3},{int(x > 0)}" for i, x in enumerate(RNG.normal(size=120))]
     (folder / "t.csv").write_text("x,kind,site,y\n" + "\n".join(rows))
-    return {
-        "data": {
-            "name": "csv",
-            "root": str(folder / "t.csv"),
-            "target": "y",
-            "client": "site",
-            "categorical": ["kind"],
-        },
-        "model": {"name": "logistic"},
-    }
+    data = {"name": "csv", "root": str(folder / "t.csv"), "target": "y", "client": "site", "categorical": ["kind"]}
+    return {"data": data, "model": {"name": "logistic"}}
 
 
 def numbers(folder: Path) -> dict[str, Any]:
@@ -65,7 +57,11 @@ def play(folder: Path) -> dict[str, Any]:
     return {"data": data, "model": {"name": "transformer", "width": 8, "heads": 2, "layers": 1}}
 
 
-@pytest.mark.slow
+def given(config: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """A config as options of a command."""
+    return sets(*(f"{section}.{key}={value}" for section, keys in config.items() for key, value in keys.items()))
+
+
 @pytest.mark.parametrize(
     ("make", "metrics"),
     [
@@ -88,50 +84,28 @@ def test_it_trains_to_the_same_bits_in_workers(tmp_path: Path, make: Any, metric
     assert len(rows[-1]["clients"]) in (2, 3)
 
 
-def test_a_model_that_does_not_fit_is_refused_with_those_that_do(tmp_path: Path) -> None:
-    experiment = Experiment.from_dict({**SMALL, **table(tmp_path), "model": {"name": "lenet"}})
-    with pytest.raises(ConfigError, match=r"lenet needs channels.*models that fit: .*logistic, mlp"):
-        run(experiment, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize(
     ("settings", "code", "says"),
     [
-        ({"data.root": "none.csv"}, 3, "csv: none.csv is not there"),
-        ({"data.categorical": "[]"}, 3, "line 2, column 'kind': 'a' is not a number"),
-        ({"data.missing": "guess"}, 2, "data.missing: expected one of: refuse, drop, mean, median, got 'guess'"),
+        (["data.root=none.csv"], 3, "csv: none.csv is not there"),
+        (["data.categorical=[]"], 3, "line 2, column 'kind': 'a' is not a number"),
+        (["data.missing=guess"], 2, "data.missing: expected one of: refuse, drop, mean, median, got 'guess'"),
+        (["model.name=lenet"], 2, "lenet needs channels.*models that fit: .*logistic, mlp"),
     ],
 )
-def test_a_bad_table_gets_one_line_and_leaves_nothing(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    settings: dict[str, str],
-    code: int,
-    says: str,
+def test_what_does_not_fit_gets_one_line_and_leaves_nothing(
+    tmp_path: Path, settings: list[str], code: int, says: str
 ) -> None:
-    config = {**SMALL, **table(tmp_path)}
-    lines = [f"[{s}]\n" + "".join(f"{k} = {json.dumps(v)}\n" for k, v in part.items()) for s, part in config.items()]
-    (tmp_path / "own.toml").write_text("\n".join(lines))
-    changes = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    monkeypatch.setattr(
-        sys, "argv", ["ecgr", "run", str(tmp_path / "own.toml"), *changes, "--out", str(tmp_path / "run")]
-    )
-    assert run_command_line() == code
-    told = capsys.readouterr().err
-    assert says in told
-    assert len(told.strip().splitlines()) == 1
+    words = [*given(table(tmp_path)), *sets(*settings)]
+    done = ecgr("run", *given(SMALL), *words, "--out", tmp_path / "run")
+    assert done.returncode == code, done.stderr
+    assert re.search(says, done.stderr), done.stderr
+    assert len(done.stderr.splitlines()) == 1
     assert not (tmp_path / "run").exists()
 
 
-def test_who_gets_what_names_natural_clients(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    config = numbers(tmp_path)["data"]
-    arguments = [word for key, value in config.items() for word in ("--set", f"data.{key}={value}")]
-    arguments += ["--set", "partition.name=groups", "--set", "federation.batch_size=8"]
-    monkeypatch.setattr(sys, "argv", ["ecgr", "partition", *arguments, "--json"])
-    assert run_command_line() == 0
-    rows = json.loads(capsys.readouterr().out)["clients"]
+def test_who_gets_what_names_natural_clients(tmp_path: Path) -> None:
+    done = ecgr("partition", *given({"data": numbers(tmp_path)["data"], **SMALL}), "--json")
+    assert done.returncode == 0, done.stderr
+    rows = json.loads(done.stdout)["clients"]
     assert [(row["name"], row["samples"]) for row in rows] == [("0", 32), ("1", 32), ("2", 32)]

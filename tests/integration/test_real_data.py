@@ -8,26 +8,25 @@ import pytest
 
 from ecgr.config.experiment import load, presets
 from ecgr.tasks.data import LC25000
-from support.commands import ecgr
+from support.commands import ecgr, sets
 from support.image_sets import write_lc25000
 
-pytestmark = pytest.mark.slow
 needs_images = pytest.mark.skipif(not os.environ.get("ECGR_DATA"), reason="$ECGR_DATA names no folder of image sets")
 
 
 @needs_images
 @pytest.mark.parametrize(
-    ("preset", "settings"),
+    ("preset", "fraction"),
     [
-        ("paper/mnist", ["federation.rounds=1", "data.fraction=0.1", "partition.min_batches=1"]),
-        ("paper/fashion_mnist", ["federation.rounds=1", "data.fraction=0.1", "partition.min_batches=1"]),
-        ("reduced/cifar10", ["federation.rounds=1", "data.fraction=0.02", "partition.min_batches=1"]),
-        ("reduced/cifar100", ["federation.rounds=1", "data.fraction=0.05", "partition.min_batches=1"]),
+        ("paper/mnist", 0.1),
+        pytest.param("paper/fashion_mnist", 0.1, marks=pytest.mark.nightly),
+        pytest.param("reduced/cifar10", 0.02, marks=pytest.mark.nightly),
+        ("reduced/cifar100", 0.05),
     ],
 )
-def test_presets_train_on_the_real_images(preset: str, settings: list[str], tmp_path: Path) -> None:
-    changes = [part for setting in settings for part in ("--set", setting)]
-    done = ecgr("run", preset, *changes, "--out", tmp_path / "run", "--json")
+def test_presets_train_on_the_real_images(preset: str, fraction: float, tmp_path: Path) -> None:
+    settings = sets("federation.rounds=1", f"data.fraction={fraction}", "partition.min_batches=1")
+    done = ecgr("run", preset, *settings, "--out", tmp_path / "run", "--json")
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["round"] == 1
     manifest = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -43,11 +42,12 @@ def test_mnist_is_dealt_out_exactly_once_and_nobody_is_poor() -> None:
     assert [client["client"] for client in clients] == list(range(10))
 
 
+@pytest.mark.nightly
 def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None:
     write_lc25000(tmp_path / "data")
     small = ["data.image_size=32", "partition.clients=2", "federation.batch_size=4", "federation.rounds=1"]
-    changes = [part for setting in [f"data.root={tmp_path / 'data'}", *small] for part in ("--set", setting)]
-    done = ecgr("run", "paper/lc25000", *changes, "--out", tmp_path / "run", ECGR_CACHE=str(tmp_path / "cache"))
+    words = ["run", "paper/lc25000", *sets(f"data.root={tmp_path / 'data'}", *small), "--out", tmp_path / "run"]
+    done = ecgr(*words, ECGR_CACHE=str(tmp_path / "cache"))
     assert done.returncode == 0, done.stderr
 
     dataset = LC25000(root=str(tmp_path / "data"), image_size=32).load()

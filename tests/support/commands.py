@@ -70,6 +70,11 @@ def spawn(*arguments: str | Path, cwd: Path | None = None, **extra: str) -> "sub
     )
 
 
+def sets(*assignments: str) -> list[str]:
+    """The options that change these settings."""
+    return [word for assignment in assignments for word in ("--set", assignment)]
+
+
 def rows_without_times(directory: Path) -> list[dict[str, Any]]:
     """The rounds of a run but for how long they took."""
     rows = [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
