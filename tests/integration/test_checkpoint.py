@@ -55,14 +55,11 @@ def test_what_is_saved_comes_back(tmp_path: Path) -> None:
 
 
 def test_two_generations_are_kept(tmp_path: Path) -> None:
+    assert load_checkpoint(tmp_path / "missing") is None
     for rounds in range(1, 6):
         save_checkpoint(tmp_path, snapshot(rounds, size=10), POSITION)
     assert sorted(path.stem for path in tmp_path.glob("*.manifest")) == ["round-0000004", "round-0000005"]
     assert len([path for path in tmp_path.iterdir() if path.is_file()]) == 4
-
-
-def test_nothing_to_load_is_not_an_error(tmp_path: Path) -> None:
-    assert load_checkpoint(tmp_path / "missing") is None
 
 
 def test_killed_again_and_again_while_saving_it_always_loads(tmp_path: Path) -> None:

@@ -11,13 +11,13 @@ import pytest
 
 from ecgr.analysis.records import find_runs
 from ecgr.runs.record import RunRecord
+from support import hostile
 from support.browser import chromium, missing, prefer, resize, wait_drawn
-from support.hostile import HOSTILE, harmless, shown
 from support.reports import report_on
 from support.runs import write_comparison_runs, write_run
 
 REASON = missing()
-pytestmark = [pytest.mark.slow, pytest.mark.skipif(REASON is not None, reason=REASON or "")]
+pytestmark = pytest.mark.skipif(REASON is not None, reason=REASON or "")
 
 HEADINGS = {
     "answer": "The answer",
@@ -43,42 +43,34 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two settings of different gain, with everything that a section can show."""
     directory = tmp_path_factory.mktemp("runs")
     for alpha, gain in ((0.1, 0.05), (1.0, -0.05)):
-        write_comparison_runs(
-            directory / str(alpha),
-            seeds=4,
-            gain=gain,
-            config={"partition": {"alpha": alpha}},
-            rounds=20,
-            clients=5,
-            notes=["a note"],
-            reasons=["not finite"],
-        )
+        own: dict[str, Any] = {"config": {"partition": {"alpha": alpha}}, "rounds": 20, "clients": 5}
+        shown = {"notes": ["a note"], "reasons": ["not finite"]}
+        write_comparison_runs(directory / str(alpha), seeds=4, gain=gain, **own, **shown)
     write_run(directory / "0.1" / "going", seed=9, rounds=7, planned=20, clients=5, finished=False)
     report_on(find_runs([directory]), directory / "report.html")
     return directory
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page(browser: Any, runs: Path) -> Any:
-    opened(browser, runs / "report.html")
-    return browser
+    """Opened once for all tests; what a test changes, no other looks at."""
+    return opened(browser, runs / "report.html")
 
 
 def opened(driver: Any, path: Path) -> Any:
-    """The page, drawn; what was logged before is forgotten."""
+    """The page, drawn; it has asked nobody and complained of nothing."""
     driver.get_log("browser")
     driver.get_log("performance")
     driver.get(path.as_uri())
     wait_drawn(driver)
+    assert [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"] == []
+    assert requests(driver) == []
+    assert run_script(driver, "performance.getEntriesByType('resource').length") == 0
     return driver
 
 
 def run_script(driver: Any, script: str, *arguments: Any) -> Any:
     return driver.execute_script(f"return {script}", *arguments)
-
-
-def errors(driver: Any) -> list[str]:
-    return [entry["message"] for entry in driver.get_log("browser") if entry["level"] == "SEVERE"]
 
 
 def requests(driver: Any) -> list[str]:
@@ -104,20 +96,12 @@ def test_every_section_has_its_heading_and_its_plots_are_drawn(page: Any) -> Non
         assert marks > 0, name
 
 
-def test_it_asks_nobody_and_complains_of_nothing(page: Any, runs: Path) -> None:
-    opened(page, runs / "report.html")
-    assert errors(page) == []
-    assert requests(page) == []
-    assert run_script(page, "performance.getEntriesByType('resource').length") == 0
-
-
 def test_the_policy_stops_what_would_ask(page: Any) -> None:
     stopped = page.execute_async_script(
         "document.addEventListener('securitypolicyviolation', (e) => arguments[0](e.violatedDirective));"
         "fetch('https://example.org/').catch(() => {});"
     )
     assert stopped == "connect-src"
-    page.get_log("browser")
 
 
 def test_another_client_can_be_chosen_and_its_map_is_the_record_s(page: Any, runs: Path) -> None:
@@ -192,56 +176,6 @@ def test_the_seeds_are_a_band_behind_the_mean(page: Any) -> None:
     assert not any(fills[2:])
 
 
-def test_on_a_phone_in_the_dark_it_fits_and_the_verdict_stays_in_sight(browser: Any, runs: Path) -> None:
-    try:
-        resize(browser, 400, 800, phone=True)
-        prefer(browser, "dark")
-        opened(browser, runs / "report.html")
-        assert run_script(browser, "document.documentElement.scrollWidth") <= 400
-        paper = run_script(browser, "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
-        assert max(paper) < 64
-        for left in (0, 10_000):
-            seen = run_script(
-                browser,
-                "((w, x) => { w.scrollLeft = x; const [a, b] = ['tbody th', 'td.verdict'].map(s => w.querySelector(s))"
-                ".map(e => e.getBoundingClientRect()); return [a.left, a.right, b.left, b.right, innerWidth]; })"
-                "(document.querySelector('#answer .wide'), arguments[0])",
-                left,
-            )
-            name_left, name_right, verdict_left, verdict_right, width = seen
-            assert 0 <= name_left < name_right <= verdict_left < verdict_right <= width
-        assert browser.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
-    finally:
-        resize(browser, 1280, 900)
-        prefer(browser, "light")
-
-
-LONG = "scaffold(damping=0.5, units=gradient, control_rate=0.4)/lookahead(momentum=0.7)+ecgr(beta=0.25)"
-
-
-@pytest.mark.parametrize("width", [1400, 400])
-def test_a_long_name_pushes_neither_the_page_nor_a_verdict_out_of_sight(browser: Any, runs: Path, width: int) -> None:
-    try:
-        resize(browser, width, 900, phone=width == 400)
-        opened(browser, runs / "report.html")
-        outside = run_script(
-            browser,
-            "(name => { document.querySelectorAll('.wide tbody th:first-child').forEach(e => {"
-            " e.textContent = name; });"
-            " return [...document.querySelectorAll('.wide td.verdict')]"
-            ".filter(e => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1)"
-            ".map(e => e.textContent); })(arguments[0])",
-            LONG,
-        )
-        assert outside == []
-        assert run_script(browser, "document.documentElement.scrollWidth") <= width
-        table = "document.querySelector('#answer .wide')"
-        if width == 1400:
-            assert run_script(browser, f"{table}.scrollWidth - {table}.clientWidth") <= 0
-    finally:
-        resize(browser, 1280, 900)
-
-
 def test_the_scene_turns_by_its_buttons(page: Any) -> None:
     eye = "document.getElementById('plot-overview')._fullLayout.scene._scene.getCamera().eye"
     before = run_script(page, eye)
@@ -249,6 +183,51 @@ def test_the_scene_turns_by_its_buttons(page: Any) -> None:
     assert run_script(page, eye) != before
     page.find_element("css selector", "[data-turn=back]").click()
     assert run_script(page, eye) == pytest.approx(before)
+
+
+LONG = "scaffold(damping=0.5, units=gradient, control_rate=0.4)/lookahead(momentum=0.7)+ecgr(beta=0.25)"
+
+
+def test_on_a_phone_in_the_dark_and_with_long_names_the_verdict_stays_in_sight(page: Any, runs: Path) -> None:
+    try:
+        resize(page, 400, 800, phone=True)
+        prefer(page, "dark")
+        opened(page, runs / "report.html")
+        paper = run_script(page, "getComputedStyle(document.body).backgroundColor.match(/\\d+/g).map(Number)")
+        assert max(paper) < 64
+        for left in (0, 10_000):
+            seen = run_script(
+                page,
+                "((w, x) => { w.scrollLeft = x; const [a, b] = ['tbody th', 'td.verdict'].map(s => w.querySelector(s))"
+                ".map(e => e.getBoundingClientRect()); return [a.left, a.right, b.left, b.right, innerWidth]; })"
+                "(document.querySelector('#answer .wide'), arguments[0])",
+                left,
+            )
+            name_left, name_right, verdict_left, verdict_right, width = seen
+            assert 0 <= name_left < name_right <= verdict_left < verdict_right <= width
+        assert page.execute_cdp_cmd("Page.printToPDF", {"printBackground": True})["data"]
+        for width in (400, 1400):
+            assert verdicts_out_of_sight(page, width) == []
+            assert run_script(page, "document.documentElement.scrollWidth") <= width
+        table = "document.querySelector('#answer .wide')"
+        assert run_script(page, f"{table}.scrollWidth - {table}.clientWidth") <= 0
+    finally:
+        resize(page, 1280, 900)
+        prefer(page, "light")
+
+
+def verdicts_out_of_sight(page: Any, width: int) -> list[str]:
+    """On a page of this width, if every method has a long name."""
+    resize(page, width, 900, phone=width == 400)
+    found: list[str] = run_script(
+        page,
+        "(name => { document.querySelectorAll('.wide tbody th:first-child').forEach(e => { e.textContent = name; });"
+        " return [...document.querySelectorAll('.wide td.verdict')]"
+        ".filter(e => e.getBoundingClientRect().right > innerWidth || e.scrollWidth > e.clientWidth + 1)"
+        ".map(e => e.textContent); })(arguments[0])",
+        LONG,
+    )
+    return found
 
 
 def elements(driver: Any) -> Counter[tuple[str, ...]]:
@@ -261,31 +240,22 @@ def elements(driver: Any) -> Counter[tuple[str, ...]]:
 
 def test_hostile_names_add_no_element_and_no_attribute(browser: Any, tmp_path: Path) -> None:
     pages = {}
-    for kind, names in (("hostile", HOSTILE), ("plain", tuple(harmless(number) for number in range(len(HOSTILE))))):
+    for kind, names in (
+        ("hostile", hostile.HOSTILE),
+        ("plain", tuple(hostile.harmless(number) for number in range(len(hostile.HOSTILE)))),
+    ):
+        named: dict[str, Any] = {
+            **{"rounds": len(names), "name": " ".join(names), "data": names[0]},
+            **{"classes": names, "notes": names, "reasons": names},
+        }
+        config = {"algorithm": {"name": names[1]}, "model": {"name": names[8]}, "partition": {names[9]: names[10]}}
         for regulator in ("none", "ecgr"):
-            write_run(
-                tmp_path / kind / regulator,
-                regulator=regulator,
-                rounds=len(names),
-                name=" ".join(names),
-                classes=names,
-                notes=names,
-                reasons=names,
-                data=names[0],
-                config={
-                    "algorithm": {"name": names[1]},
-                    "model": {"name": names[8]},
-                    "partition": {names[9]: names[10]},
-                },
-            )
-        write_run(
-            tmp_path / kind / "other", regulator=names[7], config={"algorithm": {"name": names[1]}}, data=names[3]
-        )
+            write_run(tmp_path / kind / regulator, regulator=regulator, config=config, **named)
+        other = {"algorithm": {"name": names[1]}}
+        write_run(tmp_path / kind / "other", regulator=names[7], config=other, data=names[3])
         opened(browser, report_on(find_runs([tmp_path / kind]), tmp_path / f"{kind}.html"))
-        assert errors(browser) == []
-        assert requests(browser) == []
         assert run_script(browser, "window.hacked === undefined")
         pages[kind] = elements(browser), run_script(browser, "document.body.textContent")
     assert pages["hostile"][0] == pages["plain"][0]
-    for number in range(len(HOSTILE)):
-        assert shown(number) in pages["hostile"][1]
+    for number in range(len(hostile.HOSTILE)):
+        assert hostile.shown(number) in pages["hostile"][1]

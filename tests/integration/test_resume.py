@@ -5,21 +5,20 @@ import signal
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
+from ecgr.config.experiment import load
 from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
 from ecgr.runs.record import RunRecord, locked
 from ecgr.runs.runner import run
-from support.commands import ecgr, files_below, rows_without_times, spawn
+from support.commands import ecgr, files_below, rows_without_times, sets, spawn
 
-SETTINGS = [
-    *("--set", "federation.rounds=6"),
-    *("--set", "regulator.name=ecgr"),
-    *("--set", "algorithm.name=scaffold"),
-    *("--set", "federation.participation=0.5"),
-]
+SETTINGS = sets(
+    *("federation.rounds=6", "regulator.name=ecgr", "algorithm.name=scaffold", "federation.participation=0.5")
+)
 KILLS = {1: 2, 2: 1}
 """By the number of workers; `make nightly` says more by ``ECGR_KILLS``."""
 
@@ -47,13 +46,10 @@ def kill_at_a_random_moment(command: list[str | Path], directory: Path, rng: np.
 
 
 def wait(process: "subprocess.Popen[str]", seconds: float) -> None:
-    try:
+    with suppress(subprocess.TimeoutExpired):
         process.wait(timeout=seconds)
-    except subprocess.TimeoutExpired:
-        return
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", [1, 2])
 def test_a_run_killed_again_and_again_ends_with_the_same_bits(
     uninterrupted: Path, tmp_path: Path, workers: int
@@ -73,31 +69,15 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
 
 
 def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0, schedule: str = "step") -> RunRecord:
-    from ecgr.config.experiment import load
-
-    overrides = {
-        "federation.rounds": rounds,
-        "run.seed": seed,
-        "partition.clients": 3,
-        "algorithm.name": "scaffold",
-        "schedule.name": schedule,
-    }
-    return run(load("quickstart", overrides), out, resume=resume)
+    own = {"partition.clients": 3, "algorithm.name": "scaffold", "schedule.name": schedule}
+    return run(load("quickstart", {**own, "federation.rounds": rounds, "run.seed": seed}), out, resume=resume)
 
 
-def test_resume_refuses_another_config_and_lists_the_differences(tmp_path: Path) -> None:
-    small(tmp_path / "run")
-    before = files_below(tmp_path / "run")
-    with pytest.raises(ConfigError) as refusal:
-        small(tmp_path / "run", resume=True, rounds=1, seed=1)
-    assert len(refusal.value.problems) == 2
-    assert "federation.rounds: 2, now 1" in str(refusal.value)
-    assert "run.seed: 0, now 1" in str(refusal.value)
-    assert files_below(tmp_path / "run") == before
-
-
-def test_a_finished_run_trains_on_to_more_rounds_and_is_the_run_of_so_many(tmp_path: Path) -> None:
-    small(tmp_path / "run")
+def test_a_finished_run_changes_no_more_and_trains_on_to_the_run_of_more_rounds(tmp_path: Path) -> None:
+    record = small(tmp_path / "run")
+    stamp = (tmp_path / "run" / "rounds.jsonl").stat().st_mtime_ns
+    assert small(tmp_path / "run", resume=True).rounds == record.rounds
+    assert (tmp_path / "run" / "rounds.jsonl").stat().st_mtime_ns == stamp
     more, whole = small(tmp_path / "run", resume=True, rounds=4), small(tmp_path / "whole", rounds=4)
     assert (more.key, more.config) == (whole.key, whole.config)
     assert rows_without_times(tmp_path / "run") == rows_without_times(tmp_path / "whole")
@@ -105,19 +85,28 @@ def test_a_finished_run_trains_on_to_more_rounds_and_is_the_run_of_so_many(tmp_p
     assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
 
 
-def test_more_rounds_are_refused_where_the_learning_rates_depend_on_their_number(tmp_path: Path) -> None:
-    small(tmp_path / "run", schedule="cosine")
+@pytest.mark.parametrize(
+    ("first", "then", "message", "problems"),
+    [
+        ({}, {"rounds": 1, "seed": 1}, r"federation.rounds: 2, now 1\n.*run.seed: 0, now 1", 2),
+        (
+            {"schedule": "cosine"},
+            {"schedule": "cosine", "rounds": 4},
+            r"planned for 2 rounds.*'cosine'.*another directory",
+            1,
+        ),
+    ],
+    ids=["another config", "rates that depend on the number of rounds"],
+)
+def test_resume_refuses_another_config_and_lists_the_differences(
+    tmp_path: Path, first: dict[str, Any], then: dict[str, Any], message: str, problems: int
+) -> None:
+    small(tmp_path / "run", **first)
     before = files_below(tmp_path / "run")
-    with pytest.raises(ConfigError, match=r"planned for 2 rounds.*'cosine'.*another directory"):
-        small(tmp_path / "run", resume=True, rounds=4, schedule="cosine")
+    with pytest.raises(ConfigError, match=message) as refusal:
+        small(tmp_path / "run", resume=True, **then)
+    assert len(refusal.value.problems) == problems
     assert files_below(tmp_path / "run") == before
-
-
-def test_resume_of_a_finished_run_changes_nothing(tmp_path: Path) -> None:
-    record = small(tmp_path / "run")
-    stamp = (tmp_path / "run" / "rounds.jsonl").stat().st_mtime_ns
-    assert small(tmp_path / "run", resume=True).rounds == record.rounds
-    assert (tmp_path / "run" / "rounds.jsonl").stat().st_mtime_ns == stamp
 
 
 def test_a_run_that_diverged_is_not_trained_again(tmp_path: Path) -> None:

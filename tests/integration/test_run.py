@@ -1,5 +1,6 @@
 """`ecgr run` in real processes: the same bits with any number of workers, and what a run leaves behind."""
 
+import ast
 import json
 import random
 import subprocess
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 
 import ecgr as package
 from ecgr.runs.record import RunRecord
+from ecgr.tasks.models import lenet
 from support.commands import ecgr, files_below, rows_without_times
 
 SHORT = ("--set", "federation.rounds=3", "--set", "regulator.name=ecgr")
@@ -36,7 +38,6 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.slow
 def test_workers_change_no_byte_of_the_model_and_nothing_but_times_in_the_record(runs: Path) -> None:
     model = (runs / "one" / "model.safetensors").read_bytes()
     assert model == (runs / "two" / "model.safetensors").read_bytes()
@@ -78,11 +79,12 @@ def test_a_run_leaves_a_whole_record(runs: Path) -> None:
     assert len(kept) == 3 * 10
     assert all(len(entry.kept) == max(1, entry.steps // 2) for entry in kept)
     assert all(set(entry.kept) <= set(range(entry.steps)) for entry in kept)
+    text = (runs / "one" / "run.json").read_text()
+    assert str(Path.home()) not in text, "nothing personal"
+    assert str(runs) not in text
 
 
 def test_the_final_model_loads_into_the_model_and_scores_what_the_record_says(runs: Path) -> None:
-    from ecgr.tasks.models import lenet
-
     model = lenet()
     model.load_state_dict(load_file(runs / "one" / "model.safetensors"))
     data = package.DATASETS["digits"]().load()
@@ -92,34 +94,14 @@ def test_the_final_model_loads_into_the_model_and_scores_what_the_record_says(ru
     assert float(hits.mean()) == rows_without_times(runs / "one")[-1]["accuracy"]
 
 
-def test_progress_without_a_terminal_is_a_plain_line_a_round(runs: Path) -> None:
-    lines = (runs / "one.stderr").read_text().splitlines()
-    assert [line.split()[1] for line in lines] == ["1/3", "2/3", "3/3"]
-    assert all(line.startswith("round ") and "accuracy" in line and "loss" in line for line in lines)
-    assert "\x1b" not in (runs / "one.stderr").read_text()
-
-
-def test_json_goes_to_stdout_alone_and_can_be_read(runs: Path) -> None:
+def test_what_it_says_is_a_plain_line_a_round_and_json_alone_on_stdout(runs: Path) -> None:
+    told = (runs / "one.stderr").read_text()
+    assert [line.split()[1] for line in told.splitlines()] == ["1/3", "2/3", "3/3"]
+    assert all(line.startswith("round ") and "accuracy" in line and "loss" in line for line in told.splitlines())
+    assert "\x1b" not in told
     summary = json.loads((runs / "two.stdout").read_text())
     last = rows_without_times(runs / "two")[-1]
-    assert summary["round"] == 3
-    assert summary["accuracy"] == last["accuracy"]
-    assert summary["seed"] == 0
-
-
-def test_nothing_personal_is_recorded(runs: Path) -> None:
-    text = (runs / "one" / "run.json").read_text()
-    assert str(Path.home()) not in text
-    assert str(runs) not in text
-
-
-def test_a_run_with_no_regulator_records_no_steps(tmp_path: Path) -> None:
-    record = package.run(
-        package.load("quickstart", {"federation.rounds": 1, "regulator.name": "none", "partition.min_batches": 1}),
-        out=tmp_path / "plain",
-    )
-    assert record.kept() == []
-    assert not (tmp_path / "plain" / "steps.npz").exists()
+    assert (summary["round"], summary["accuracy"], summary["seed"]) == (3, last["accuracy"], 0)
 
 
 def test_a_whole_run_in_process_leaves_every_global_generator_as_it_was(tmp_path: Path) -> None:
@@ -133,12 +115,12 @@ def test_a_whole_run_in_process_leaves_every_global_generator_as_it_was(tmp_path
         torch.are_deterministic_algorithms_enabled,
     ]
     states = [state() for state in before]
-    record = package.run(
-        package.load("quickstart", {"federation.rounds": 1, "data.fraction": 0.2, "federation.batch_size": 8}),
-        out=tmp_path / "run",
-    )
+    few = {"federation.rounds": 1, "data.fraction": 0.2, "federation.batch_size": 8, "regulator.name": "none"}
+    record = package.run("quickstart", tmp_path / "run", settings=few)
     assert record.finished
     assert [state() for state in before] == states
+    assert record.kept() == []
+    assert not (tmp_path / "run" / "steps.npz").exists(), "without a regulator no step is recorded"
 
 
 # The package itself
@@ -151,8 +133,6 @@ def test_importing_the_package_imports_neither_torch_nor_numpy() -> None:
 
 def test_the_public_names_are_sorted_complete_and_all_there() -> None:
     """`dir(ecgr)` is what a person sees; the names a type checker sees are those of the same table."""
-    import ast
-
     assert package.__all__ == sorted(package.__all__)
     assert dir(package) == package.__all__
     assert len(set(package.__all__)) == len(package.__all__)
@@ -197,11 +177,7 @@ def test_list_shows_every_table(tmp_path: Path) -> None:
 
 def test_a_loss_that_leaves_clients_of_one_class_nothing_says_so_before_it_runs(tmp_path: Path) -> None:
     few = {"loss.name": "fedlc", "partition.name": "dirichlet", "partition.alpha": 0.001, "federation.rounds": 1}
+    few |= {"partition.empty": "skip", "partition.min_batches": 0}
     said: list[str] = []
-    package.run(
-        "quickstart",
-        tmp_path / "run",
-        settings={**few, "partition.empty": "skip", "partition.min_batches": 0},
-        warn=said.append,
-    )
+    package.run("quickstart", tmp_path / "run", settings=few, warn=said.append)
     assert any("clients hold one class, and FedLC leaves them 0% of the gradient" in line for line in said)
