@@ -10,7 +10,6 @@ import shlex
 import subprocess
 import sys
 import tomllib
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -72,9 +71,8 @@ def test_every_block_says_what_it_is() -> None:
 def test_every_session_is_collected_as_a_doctest() -> None:
     options = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["pytest"]["ini_options"]
     assert "--doctest-glob=*.md" in options["addopts"]
-    for block in blocks("pycon"):
-        assert ">>> " in block.text
-        assert block.page.split("/")[0] in options["testpaths"]
+    sessions = blocks("pycon")
+    assert all(">>> " in block.text and block.page.split("/")[0] in options["testpaths"] for block in sessions)
 
 
 def test_what_is_not_run_is_still_there() -> None:
@@ -101,25 +99,20 @@ def test_every_command_of_ecgr_exists_with_its_options_methods_and_settings(
     if words is None:
         return
     monkeypatch.chdir(tmp_path)
-    check(*parse(words))
-
-
-def check(name: str, given: Mapping[str, Any]) -> None:
-    """What a command names exists: the preset, its keys, the methods."""
+    name, given = parse(words)
     source, settings = given.get("experiment"), overrides(given.get("settings"))
+    methods = split_methods(given["methods"]) if given.get("methods") else None
     if name == "sweep":
         found = presets().get(given["file"])
         if found is None or not found.read_text().startswith("# Needs the code of commit"):
             assert list(grid(given["file"], settings))
     elif name == "compare" and source in presets():
-        methods = split_methods(given["methods"]) if given["methods"] else None
-        plan_comparison(
-            source, given["baseline"], methods=methods, settings=settings, tune=parse_grid(given["tune"] or [])
-        )
+        tune = parse_grid(given["tune"] or [])
+        plan_comparison(source, given["baseline"], methods=methods, settings=settings, tune=tune)
     elif source in presets():
         ecgr.load(source, settings)
-    elif given.get("methods"):
-        assert [Method.of(method) for method in split_methods(given["methods"])]
+    else:
+        assert all(Method.of(method) for method in methods or ())
 
 
 @pytest.mark.parametrize(("page", "command"), sorted(set(spoken())), ids=lambda value: str(value)[:60])
@@ -143,24 +136,24 @@ RUN = {
 }
 
 
+BY_DAY = ("README.md", "docs/tutorial.md")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "page",
-    quick_where(
-        lambda page: page in ("README.md", "docs/tutorial.md"), zip(p for p in RUN if RUN[p]), pytest.mark.nightly
-    ),
+    "page", quick_where(lambda page: page in BY_DAY, zip(p for p in RUN if RUN[p]), pytest.mark.nightly)
 )
 def test_commands_run(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One after the other, in an empty folder with the tutorial's task in it."""
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "my_task.py").write_text(the_tutorials_task().text)
+    here = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    (task,) = (block.text for block in blocks("python") if block.text.startswith("# my_task.py\n"))
+    (tmp_path / "my_task.py").write_text(task)
     for command in RUN[page]:
         words = arguments(command)
         if words is None:
-            done = subprocess.run(
-                command, shell=True, check=False, capture_output=True, text=True, timeout=120, env=here()
-            )
-            assert done.returncode == 0, f"{command}: {done.stderr}"
+            done = subprocess.run(command, shell=True, check=False, capture_output=True, timeout=120, env=here)
+            assert done.returncode == 0, f"{command}: {done.stderr!r}"
         else:
             monkeypatch.setattr(sys, "argv", ["ecgr", *words, *smaller(words).split()])
             assert run_command_line() == 0, command
@@ -171,16 +164,6 @@ def smaller(words: list[str]) -> str:
     if words[0] not in SMALLER or words[1].startswith("runs/"):
         return ""
     return SMALLER[words[0]] + (SMALLER_PRESET if words[1] in presets() else "")
-
-
-def here() -> dict[str, str]:
-    """The environment in which `python` is this one."""
-    return {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
-
-
-def the_tutorials_task() -> Block:
-    (block,) = (block for block in blocks("python") if block.text.startswith("# my_task.py\n"))
-    return block
 
 
 @pytest.mark.slow

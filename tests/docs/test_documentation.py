@@ -20,37 +20,24 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pytest.importorskip("mkdocs", reason="the site needs the extra docs")
     target = tmp_path_factory.mktemp("site")
     subprocess.run([sys.executable, "docs/generate.py"], cwd=ROOT, check=True, timeout=120)
-    done = subprocess.run(
-        [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--site-dir", str(target)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stdout + done.stderr
     return target
 
 
-def test_no_page_loads_anything_from_elsewhere(site: Path) -> None:
-    loaded = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?(https?:)?//", re.IGNORECASE)
-    pages = sorted(site.rglob("*.html"))
+def test_nothing_is_loaded_from_another_host(site: Path) -> None:
+    """By a page, or by a style at once; what a script could ask for only on a page that says so is not."""
+    linked = re.compile(r"<(?:script|link|img|iframe|source)\b[^>]*?\b(?:src|href)=\"?(https?:)?//", re.IGNORECASE)
+    imported = re.compile(r"@import|url\(\s*[\"']?(?:https?:)?//", re.IGNORECASE)
+    pages = {page.name: page.read_text() for page in site.rglob("*.html")}
     assert len(pages) > 10
-    assert [page.name for page in pages if loaded.search(page.read_text())] == []
-
-
-def test_no_style_sheet_or_script_of_the_site_asks_for_another_host(site: Path) -> None:
-    """Addresses in code that a style loads at once; what a script could ask for only on a page that says so is not."""
-    loaded = re.compile(r"@import|url\(\s*[\"']?(?:https?:)?//", re.IGNORECASE)
-    assert [sheet.name for sheet in site.rglob("*.css") if loaded.search(sheet.read_text())] == []
-    fonts = [page.name for page in site.rglob("*.html") if "fonts.googleapis" in page.read_text()]
-    assert fonts == []
+    assert [name for name, text in pages.items() if linked.search(text) or "fonts.googleapis" in text] == []
+    assert [sheet.name for sheet in site.rglob("*.css") if imported.search(sheet.read_text())] == []
 
 
 def test_links_inside_the_site_lead_somewhere(site: Path) -> None:
-    pages = {
-        page: page.read_text() for page in site.rglob("*.html") if page.name != "404.html"
-    }  # its links: from the root
+    pages = {page: page.read_text() for page in site.rglob("*.html") if page.name != "404.html"}  # that: from the root
     anchors = {page.resolve(): set(re.findall(r'\b(?:id|name)="([^"]+)"', text)) for page, text in pages.items()}
     dead = []
     for page, text in pages.items():
