@@ -12,8 +12,7 @@ from torch.optim import SGD, Optimizer
 import ecgr
 from ecgr.core import guards
 from support.loops import Loop, Run, check_exact, clip, clip_data, halves, hooks, mlp, sgd
-from support.right_loops import EXACT
-from support.wrong_loops import ON_ENTRY, REFUSED, load_state_dict_first, weights_clipped_through_data
+from support.recorder_loops import EXACT, ON_ENTRY, REFUSED, load_state_dict_first, weights_clipped_through_data
 
 LATE: list[Run] = [weights_clipped_through_data, load_state_dict_first]
 
