@@ -234,12 +234,3 @@ def test_ctrl_c_leaves_no_process_and_says_how_to_go_on(tmp_path: Path) -> None:
     assert "to continue: ecgr run quickstart" in errors
     _, alive = psutil.wait_procs({*begun, *marked(mark)}, timeout=20)
     assert alive == []
-
-
-@pytest.mark.nightly
-def test_a_small_model_has_the_bits_of_serial(cluster: Any, tmp_path: Path) -> None:
-    settings = {"federation.rounds": 2, "regulator.name": "ecgr"}
-    for name, engine in (("serial", "serial"), ("ray", RayCluster(cluster.address))):
-        ecgr.run("demo", tmp_path / name, settings=settings, workers=2, engine=engine)
-    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("serial", "ray")]
-    assert weights[0] == weights[1]

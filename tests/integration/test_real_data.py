@@ -46,8 +46,8 @@ def test_mnist_is_dealt_out_exactly_once_and_nobody_is_poor() -> None:
 def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None:
     write_lc25000(tmp_path / "data")
     small = ["data.image_size=32", "partition.clients=2", "federation.batch_size=4", "federation.rounds=1"]
-    words = ["run", "paper/lc25000", *sets(f"data.root={tmp_path / 'data'}", *small), "--out", tmp_path / "run"]
-    done = ecgr(*words, ECGR_CACHE=str(tmp_path / "cache"))
+    settings, cache = sets(f"data.root={tmp_path / 'data'}", *small), str(tmp_path / "cache")
+    done = ecgr("run", "paper/lc25000", *settings, "--out", tmp_path / "run", ECGR_CACHE=cache)
     assert done.returncode == 0, done.stderr
 
     dataset = LC25000(root=str(tmp_path / "data"), image_size=32).load()

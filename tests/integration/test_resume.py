@@ -69,7 +69,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
 
 
 def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0, schedule: str = "step") -> RunRecord:
-    own = {"partition.clients": 3, "algorithm.name": "scaffold", "schedule.name": schedule}
+    own = {"partition.clients": 3, "data.fraction": 0.3, "algorithm.name": "scaffold", "schedule.name": schedule}
     return run(load("quickstart", {**own, "federation.rounds": rounds, "run.seed": seed}), out, resume=resume)
 
 

@@ -124,10 +124,9 @@ def own_task(*, flipped: bool = False) -> package.Task:
 
 def test_runs_of_other_data_code_or_versions_are_not_paired(tmp_path: Path) -> None:
     def records(name: str, regulator: str, **of_task: bool) -> list[RunRecord]:
-        few = {"regulator.name": regulator, "partition.min_batches": 1}
-        task, options = own_task(**of_task), {"rounds": 1, "batch_size": 8}
+        few = {"regulator.name": regulator, "federation.rounds": 1, "federation.batch_size": 8}
         return [
-            package.run(task, tmp_path / f"{name}-{seed}", settings=few | {"run.seed": seed}, **options)
+            package.run(own_task(**of_task), tmp_path / f"{name}-{seed}", settings=few | {"run.seed": seed})
             for seed in range(2)
         ]
 
