@@ -7,14 +7,13 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from benchmarks.problems import problem, random_dataset
+from benchmarks.problems import problem, random_dataset, rounds_on
 from benchmarks.rows import Row, at_most, best_ratio, interleaved, not_measured
 from ecgr.config.experiment import load
 from ecgr.errors import DataError
-from ecgr.simulation.engines import ENGINES, Engine, open_engine, ready_engine
+from ecgr.simulation.engines import ENGINES, open_engine, ready_engine
 from ecgr.simulation.engines.ray import Cluster, RayPool
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import play_round, start
 from ecgr.simulation.workspace import Problem
 
 PAPER = "ray: seconds per round / process pool, paper/mnist"
@@ -49,22 +48,12 @@ def _paper(fraction: float) -> Problem:
 def _rounds(name: str, chosen: Problem, repetitions: int) -> Row:
     """Rounds of both engines in turn, two workers each; the first of each, in which workspaces are opened, apart."""
     with ready_engine(chosen, 2, ENGINES["ray"])() as ours, open_engine(chosen, workers=2) as pool:
-        ray_round, pool_round = _Rounds(chosen, ours), _Rounds(chosen, pool)
+        ray_round, pool_round = rounds_on(ours, chosen), rounds_on(pool, chosen)
         ray_round()
         pool_round()
         on_ray, in_pool = interleaved(repetitions, ray_round, pool_round)
     note = f"{min(on_ray):.2f} s against {min(in_pool):.2f} s, the fastest round of each; two workers"
     return at_most(name, best_ratio(on_ray, in_pool), LIMITS[name], note)
-
-
-class _Rounds:
-    """One round after the other on an engine."""
-
-    def __init__(self, chosen: Problem, engine: Engine) -> None:
-        self._problem, self._engine, self._snapshot = chosen, engine, start(chosen)
-
-    def __call__(self) -> None:
-        self._snapshot = play_round(self._problem, self._engine, self._snapshot).snapshot
 
 
 def _memory(samples: int) -> Row:

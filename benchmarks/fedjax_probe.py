@@ -18,9 +18,8 @@ import jax
 import numpy as np
 import torch
 
-from benchmarks.problems import small_problem
+from benchmarks.problems import rounds_on, small_problem
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.rounds import play_round, start
 from ecgr.simulation.workspace import Problem
 
 TEST_BATCH = 1000
@@ -30,14 +29,8 @@ if not hasattr(jax, "tree_map"):
 
 def our_rounds(chosen: Problem) -> Callable[[], float]:
     """A function that plays one round after the other, and gives the loss on the test samples."""
-    engine, state = SerialEngine(chosen), [start(chosen)]
-
-    def play() -> float:
-        outcome = play_round(chosen, engine, state[0])
-        state[0] = outcome.snapshot
-        return float(outcome.row["loss"])
-
-    return play
+    play = rounds_on(SerialEngine(chosen), chosen)
+    return lambda: float(play()["loss"])
 
 
 def their_model(chosen: Problem) -> Any:

@@ -26,9 +26,9 @@ from flwr.serverapp import Grid, ServerApp
 from flwr.serverapp.strategy import FedAvg
 from flwr.simulation import run_simulation
 
-from benchmarks.problems import problem
+from benchmarks.problems import problem, rounds_on
+from benchmarks.rows import seconds
 from ecgr.simulation.engines import open_engine
-from ecgr.simulation.rounds import play_round, start
 from ecgr.tasks.models import lenet
 
 SETTINGS = {"batch": 128, "lr": 0.001, "momentum": 0.9}
@@ -78,10 +78,9 @@ def our_seconds(clients: int, samples: int) -> float:
     changes |= {f"optimizer__{name}": SETTINGS[name] for name in ("lr", "momentum")}
     chosen = problem("lenet", samples=clients * samples, clients=clients, test=test, **changes)
     with open_engine(chosen, workers=2) as engine:
-        first = play_round(chosen, engine, start(chosen)).snapshot
-        began = time.perf_counter()
-        play_round(chosen, engine, first)
-        return time.perf_counter() - began
+        play = rounds_on(engine, chosen)
+        play()
+        return seconds(play)
 
 
 def main(clients: int, samples: int, style: str) -> dict[str, float]:

@@ -28,10 +28,9 @@ from pfl.model.pytorch import PyTorchModel
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from benchmarks.problems import problem
+from benchmarks.problems import problem, rounds_on
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import SHARD
-from ecgr.simulation.rounds import play_round, start
 from ecgr.tasks.models import lenet
 
 BATCH, LR, MOMENTUM, TEST_SHARE, ROUNDS_FOR_ALL = 128, 0.001, 0.9, 5, 5
@@ -88,12 +87,7 @@ def our_rounds(clients: int, each: int) -> Any:
     changes |= {"federation__participation": 1 / ROUNDS_FOR_ALL}
     test = clients // ROUNDS_FOR_ALL * each // TEST_SHARE
     chosen = problem("lenet", samples=clients * each, clients=clients, batch_size=BATCH, test=test, **changes)
-    engine, state = SerialEngine(chosen), [start(chosen)]
-
-    def play() -> None:
-        state[0] = play_round(chosen, engine, state[0]).snapshot
-
-    return play
+    return rounds_on(SerialEngine(chosen), chosen)
 
 
 def main(clients: int, each: int, rounds: int) -> dict[str, list[float]]:

@@ -10,10 +10,9 @@ from statistics import median
 
 import torch
 
-from benchmarks.problems import problem
+from benchmarks.problems import problem, rounds_on
 from benchmarks.rows import Row, at_least, shown
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.rounds import play_round, start
 
 NAME = "precision: seconds per round, float32 / bf16, cnn of width 1, batches of 16"
 LIMIT = 1.4
@@ -28,13 +27,13 @@ def rows(quick: bool) -> Iterator[Row]:
         problem("cnn", samples=samples, clients=2, batch_size=16, test=samples // 5, run__precision=precision)
         for precision in ("float32", "bf16")
     ]
-    engines, snapshots = [SerialEngine(chosen) for chosen in problems], [start(chosen) for chosen in problems]
+    plays = [rounds_on(SerialEngine(chosen), chosen) for chosen in problems]
     times: list[list[float]] = [[], []]
     for _ in range(4 if able else 2):  # the first round of a process is slow, and left out
-        for i, chosen in enumerate(problems):
+        for own, play in zip(times, plays, strict=True):
             began = time.process_time()
-            snapshots[i] = play_round(chosen, engines[i], snapshots[i]).snapshot
-            times[i].append(time.process_time() - began)
+            play()
+            own.append(time.process_time() - began)
     exact, half = times[0][1:], times[1][1:]
     ratio = median(a / b for a, b in zip(exact, half, strict=True))
     note = f"{median(exact):.2f} s against {median(half):.2f} s of processor time"

@@ -1,11 +1,15 @@
 """Problems of a given size with random images: the cost of a step does not depend on what is in a picture."""
 
+from collections.abc import Callable
+from typing import Any
+
 import numpy as np
 
 from ecgr.config.experiment import Experiment, load
 from ecgr.simulation.client import ClientJob
+from ecgr.simulation.engines import Engine
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import round_jobs, start
+from ecgr.simulation.rounds import play_round, round_jobs, start
 from ecgr.simulation.workspace import Problem
 from ecgr.tasks.data import Dataset, image_dataset
 from ecgr.tasks.samples import Samples
@@ -47,6 +51,19 @@ def problem(
 def one_job(chosen: Problem) -> ClientJob:
     """The first client's work in the first round."""
     return round_jobs(chosen, start(chosen))[0]
+
+
+def rounds_on(engine: Engine, chosen: Problem) -> Callable[[], dict[str, Any]]:
+    """A function that plays one round after the other, and gives its row of the record."""
+    snapshot = start(chosen)
+
+    def play() -> dict[str, Any]:
+        nonlocal snapshot
+        outcome = play_round(chosen, engine, snapshot)
+        snapshot = outcome.snapshot
+        return outcome.row
+
+    return play
 
 
 HOSPITALS = (242, 98, 235, 160)

@@ -19,9 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from benchmarks.explicit_search import explicit_search
 from benchmarks.rows import environment, median_ratio, probe
-from benchmarks.steps import hold, steps_like_training
 from ecgr.core.regulators import herd
 from ecgr.core.stores import DenseStore
 
@@ -49,6 +47,38 @@ class Found:
 def search(T: int, d: int, repetitions: int, allocator: Mapping[str, str] | None = None) -> Found:
     """Both searches for half of T steps of d numbers, in a process with this allocator."""
     return Found(**probe("selection_probe", T, d, repetitions, variables={**environment(), **(allocator or {})}))
+
+
+def explicit_search(steps: Tensor, count: int) -> list[int]:
+    """The published method's, as its description reads: at every step, stack all candidate sums and measure them.
+
+    Written from the description, to compare with; nothing of it is used.
+    """
+    total = torch.zeros_like(steps[0])
+    left, kept = list(range(len(steps))), []
+    for _ in range(count):
+        candidates = torch.stack([total + steps[i] for i in left])
+        best = left.pop(int(candidates.norm(dim=1).argmin()))
+        kept.append(best)
+        total = total + steps[best]
+    return kept
+
+
+def steps_like_training(T: int, d: int, seed: int = 0) -> Tensor:
+    """A common direction that fades, under noise, with lengths that differ: no two candidates are nearly equal."""
+    generator = torch.Generator().manual_seed(seed)
+    drift = torch.randn(d, generator=generator)
+    fading = torch.linspace(1.0, -0.4, T) + 0.3 * torch.randn(T, generator=generator)
+    lengths = torch.exp(0.5 * torch.randn(T, generator=generator))
+    rows = torch.randn(T, d, generator=generator)
+    return rows.add_(fading[:, None] * drift).mul_(1e-3 * lengths[:, None])
+
+
+def hold(steps: Tensor) -> DenseStore:
+    store = DenseStore(steps.shape[1], steps=len(steps))
+    for row in steps:
+        store.append(row)
+    return store
 
 
 def gram_error(store: DenseStore, steps: Tensor) -> float:

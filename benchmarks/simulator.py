@@ -3,13 +3,12 @@
 from collections.abc import Iterator
 
 from benchmarks.bare_loop import BareLoop
-from benchmarks.problems import random_dataset
+from benchmarks.problems import random_dataset, rounds_on
 from benchmarks.rows import Row, at_most, interleaved, median_ratio
 from ecgr.config.experiment import load
 from ecgr.errors import DataError
 from ecgr.simulation.engines import open_engine
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.rounds import Snapshot, play_round, start
 
 NAME = "simulator: seconds per round / hand-written two-process loop, paper/mnist"
 LIMIT = 1.12
@@ -25,11 +24,7 @@ def rows(quick: bool) -> Iterator[Row]:
     bare = BareLoop(problem)
     try:
         with open_engine(problem, workers=2) as engine:
-            state: list[Snapshot] = [start(problem)]
-
-            def ours() -> None:
-                state[0] = play_round(problem, engine, state[0]).snapshot
-
+            ours = rounds_on(engine, problem)
             ours()
             bare.round()
             mine, limit = interleaved(3 if quick else 5, ours, bare.round)

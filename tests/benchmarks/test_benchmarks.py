@@ -82,10 +82,10 @@ def test_a_benchmark_that_breaks_off_loses_no_other(monkeypatch: pytest.MonkeyPa
 
 
 def test_the_explicit_search_keeps_what_herding_keeps() -> None:
-    selection, explicit, made = _module("selection_probe"), _module("explicit_search"), _module("steps")
-    steps = made.steps_like_training(24, 300)
-    store = made.hold(steps)
-    assert explicit.explicit_search(steps, 12) == herd(store.gram(), 12)
+    selection = _module("selection_probe")
+    steps = selection.steps_like_training(24, 300)
+    store = selection.hold(steps)
+    assert selection.explicit_search(steps, 12) == herd(store.gram(), 12)
     assert selection.gram_error(store, steps) < 1e-6
 
 
