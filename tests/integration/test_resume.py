@@ -14,7 +14,7 @@ from ecgr.config.experiment import load
 from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError
 from ecgr.runs.record import RunRecord, locked
 from ecgr.runs.runner import run
-from support.commands import ecgr, files_below, rows_without_times, sets, spawn
+from support.commands import assert_same_run, ecgr, files_below, sets, spawn
 
 SETTINGS = sets(
     *("federation.rounds=6", "regulator.name=ecgr", "algorithm.name=scaffold", "federation.participation=0.5")
@@ -63,9 +63,7 @@ def test_a_run_killed_again_and_again_ends_with_the_same_bits(
             assert (directory / ".holder").read_text().strip() == str(os.getpid())
     done = ecgr(*command)
     assert done.returncode == 0, done.stderr
-    assert (directory / "model.safetensors").read_bytes() == (uninterrupted / "model.safetensors").read_bytes()
-    assert rows_without_times(directory) == rows_without_times(uninterrupted)
-    assert RunRecord(directory).kept() == RunRecord(uninterrupted).kept()
+    assert_same_run(directory, uninterrupted)
 
 
 def small(out: Path, resume: bool = False, rounds: int = 2, seed: int = 0, schedule: str = "step") -> RunRecord:
@@ -80,9 +78,7 @@ def test_a_finished_run_changes_no_more_and_trains_on_to_the_run_of_more_rounds(
     assert (tmp_path / "run" / "rounds.jsonl").stat().st_mtime_ns == stamp
     more, whole = small(tmp_path / "run", resume=True, rounds=4), small(tmp_path / "whole", rounds=4)
     assert (more.key, more.config) == (whole.key, whole.config)
-    assert rows_without_times(tmp_path / "run") == rows_without_times(tmp_path / "whole")
-    assert more.kept() == whole.kept()
-    assert (tmp_path / "run/model.safetensors").read_bytes() == (tmp_path / "whole/model.safetensors").read_bytes()
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
 
 
 @pytest.mark.parametrize(

@@ -86,6 +86,15 @@ def rows_without_times(directory: Path) -> list[dict[str, Any]]:
     return rows
 
 
+def assert_same_run(left: Path, right: Path) -> None:
+    """The model to the bit, every round but for its times, and which steps were kept."""
+    from ecgr.runs.record import RunRecord
+
+    assert (left / "model.safetensors").read_bytes() == (right / "model.safetensors").read_bytes()
+    assert rows_without_times(left) == rows_without_times(right)
+    assert RunRecord(left).kept() == RunRecord(right).kept()
+
+
 def files_below(folder: Path) -> dict[str, bytes]:
     """Every file's content by its path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
