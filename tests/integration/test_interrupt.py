@@ -36,7 +36,6 @@ def wait_for(process: "subprocess.Popen[str]", folder: Path, pattern: str) -> No
             process.wait(timeout=0.01)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "seconds", quick_where(lambda s: s in (0.3, 1.0), zip([0.15, 0.3, 0.6, 1.0, 1.6, 2.5]), pytest.mark.nightly)
 )
@@ -49,7 +48,6 @@ def test_in_the_first_seconds(tmp_path: Path, seconds: float) -> None:
     assert "interrupted" in line
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("workers", ["1", pytest.param("2", marks=pytest.mark.nightly)])
 def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, workers: str) -> None:
     process = spawn("run", "quickstart", "--workers", workers, *SMALL, cwd=tmp_path)
@@ -63,7 +61,6 @@ def test_a_run_says_what_it_keeps_and_the_command_that_goes_on(tmp_path: Path, w
     assert done.returncode == 0, done.stderr
 
 
-@pytest.mark.slow
 def test_a_comparison_says_how_many_runs_are_finished_and_the_command_that_goes_on(tmp_path: Path) -> None:
     words = "compare quickstart --no-tune --no-references --methods fedavg,fedavg+ecgr --seeds 1 --workers 2"
     process = spawn(*words.split(), *SMALL, cwd=tmp_path)

@@ -23,7 +23,7 @@ from support.replay import replay
 
 pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
-pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
+pytestmark = pytest.mark.filterwarnings("ignore")
 
 METHODS = "fedavg,fedavg+ecgr"
 SMALL = {"partition.clients": 4, "data.fraction": 0.3, "federation.rounds": 20}
