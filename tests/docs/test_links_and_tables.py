@@ -59,7 +59,7 @@ def test_the_prices_of_privacy_are_those_of_the_data(path: Path) -> None:
         assert found.interval is not None
         assert privacy is not None
         low, high = sorted(-metric.gain(end) for end in found.interval)
-        size = f"{metric.change(-metric.gain(found.mean)).removeprefix('+')} {metric.difference_unit}".rstrip()
+        size = metric.amount(metric.gain(found.mean), (low, high))
         epsilon = "none" if privacy["epsilon"] is None else f"{privacy['epsilon']:.3g}"
         expected.append((pair.method, metric.number(pair.score), epsilon, f"{size} ({metric.range((low, high))})"))
     assert rows == expected, to_json([list(row) for row in expected], indent=1).decode()

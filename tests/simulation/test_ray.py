@@ -12,7 +12,7 @@ import torch
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost, Rest
 from support.commands import ecgr
-from support.jobs import Dies, Fails, Holding, Log, Square, open_workspace
+from support.jobs import Dies, Fails, Log, Square, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
