@@ -42,7 +42,7 @@ def tuning(out: Path) -> dict[str, Any]:
 
 def test_all_trials_are_short_and_the_best_three_go_to_the_end(tuned: Path) -> None:
     written = tuning(tuned)
-    assert (written["rounds"], written["seeds"]) == ([3, 8], [100, 101, 102, 103])
+    assert (written["rounds"], written["seeds"]) == ([4, 8], [100, 101, 102, 103])
     for method in written["methods"]:
         assert list(method["space"])[:2] == ["optimizer.lr", "server.lr"]
         assert method["trials"][0]["values"]["optimizer.lr"] == 0.05
@@ -87,9 +87,9 @@ def test_the_methods_are_compared_at_what_was_chosen_and_no_checkpoint_stays(tun
 
 
 def test_given_again_it_makes_no_run(tuned: Path) -> None:
-    before = {path: path.stat().st_mtime_ns for path in tuned.rglob("rounds.jsonl")}
+    before = {path: path.stat().st_mtime_ns for path in tuned.rglob("rounds.jsonl.gz")}
     compare(tuned)
-    assert {path: path.stat().st_mtime_ns for path in tuned.rglob("rounds.jsonl")} == before
+    assert {path: path.stat().st_mtime_ns for path in tuned.rglob("rounds.jsonl.gz")} == before
 
 
 def test_under_a_decaying_schedule_the_first_stage_has_runs_of_its_own(tmp_path: Path) -> None:

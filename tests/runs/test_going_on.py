@@ -6,11 +6,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 from torch import nn
 
 import ecgr
+from ecgr.errors import DataError
 from ecgr.runs.record import RunRecord, checkpoint_of
-from ecgr.runs.sweep import PlannedRun, drop_checkpoints, plan_runs, run_all
+from ecgr.runs.sweep import PlannedRun, plan_runs, run_all, settle
 
 
 def task() -> ecgr.Task:
@@ -88,10 +90,14 @@ def test_a_run_that_was_stopped_on_its_way_to_more_rounds_still_has_the_fewer(tm
 def test_without_a_checkpoint_it_is_made_anew_and_said(tmp_path: Path) -> None:
     short, long, whole = planned(tmp_path / "a", 3), planned(tmp_path / "a", 6), planned(tmp_path / "b", 6)
     make(short)
-    drop_checkpoints([long])  # it has not ended
+    settle([long], scored_only=lambda run: None)  # it has not ended
     assert checkpoint_of(short.directory).is_dir()
-    drop_checkpoints([short])
+    before = rows(short.record)
+    settle([short], scored_only=lambda run: None)
     assert not checkpoint_of(short.directory).exists()
+    assert not (short.directory / "rounds.jsonl").exists()
+    assert rows(short.record) == before
+    assert short.rounds_done == 3
     assert any("no checkpoint" in line and "1 run" in line for line in make(long))
     make(whole)
     assert rows(long.record) == rows(whole.record)
@@ -107,3 +113,22 @@ def test_the_number_of_rounds_is_part_of_an_identity_unless_the_rate_is_constant
         [5] if same else [2, 5, 3]
     )
     assert (len({experiment.key() for experiment in experiments}) == 1) is same
+
+
+def test_a_reference_keeps_its_scores_and_no_model(tmp_path: Path) -> None:
+    (kept, scored) = (planned(tmp_path / name, 2) for name in "ab")
+    make(kept)
+    make(scored)
+    settle([kept, scored], scored_only=lambda run: "alone" if run is scored else None)
+    assert [bool(load_file(run.directory / "model.safetensors")) for run in (kept, scored)] == [True, False]
+    assert scored.finished
+    assert rows(scored.record) == rows(kept.record)
+
+
+def test_packed_rounds_that_are_damaged_are_named(tmp_path: Path) -> None:
+    run = planned(tmp_path, 1)
+    make(run)
+    settle([run], scored_only=lambda run: None)
+    (run.directory / "rounds.jsonl.gz").write_bytes(b"no gzip")
+    with pytest.raises(DataError, match=r"rounds\.jsonl\.gz: not readable"):
+        _ = run.record.rounds

@@ -1,7 +1,6 @@
 """The command line, as tests use it."""
 
 import contextlib
-import json
 import os
 import signal
 import subprocess
@@ -77,7 +76,9 @@ def sets(*assignments: str) -> list[str]:
 
 def rows_without_times(directory: Path) -> list[dict[str, Any]]:
     """The rounds of a run but for how long they took."""
-    rows = [json.loads(line) for line in (directory / "rounds.jsonl").read_text().splitlines()]
+    from ecgr.runs.record import RunRecord
+
+    rows = RunRecord(directory).rounds
     for row in rows:
         row.pop("seconds")
         for client in row["clients"]:

@@ -15,7 +15,7 @@ from ecgr.config.experiment import changes_of
 from ecgr.errors import ConfigError
 from ecgr.report.answer import Answer as Answer
 from ecgr.runs.runner import AUTO, worker_count
-from ecgr.runs.sweep import Progress, check_ready, drop_checkpoints, run_all
+from ecgr.runs.sweep import Progress, check_ready, run_all, settle
 from ecgr.runs.trackers import TrackerEntry, check_tracker, entry_of
 from ecgr.runs.trackers import track as track_entries
 
@@ -106,7 +106,7 @@ def compare(
         make = partial(run_all, **work, progress=progress, warn=warn, optional=reference_of)
         plan = run_plan(plan, make, warn)
         answer = analyse(plan.directory).write(plan.directory, warn)
-        drop_checkpoints([*plan.runs, *plan.tuning])
+        settle([*plan.runs, *plan.tuning], scored_only=reference_of)
         return _tracked(answer, track)
     if given := [name for name, value in asked.items() if value]:
         raise ConfigError(f"{given[0]}: {source} is only analysed, not run; leave out {given[0]}")

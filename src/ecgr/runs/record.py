@@ -3,16 +3,18 @@
 ::
 
     run.json            the whole config, versions, data hashes, who held what; written once, first
-    rounds.jsonl        one line a round, appended
+    rounds.jsonl        one line a round, appended; of an answered comparison packed, as rounds.jsonl.gz
     steps.npz           which steps were kept, by client and round
-    model.safetensors   the final global model; written last, so it marks a finished run
+    model.safetensors   the final global model; written last, so it marks a finished run; empty where it is a reference
     checkpoint/         where an interrupted run, or one that gets more rounds, goes on
     diverged.json       why a run ended early, if it did because no update could be used any more
 """
 
+import gzip
 import json
 import math
 import os
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -32,6 +34,7 @@ from ecgr.files import append, flush, write_atomically
 from ecgr.simulation.kept import Kept, pack_kept, unpack_kept
 
 FORMAT = 1
+ROUNDS, PACKED = "rounds.jsonl", "rounds.jsonl.gz"
 DIVERGED = "diverged.json"
 OWN_FILES = frozenset({".lock", ".holder", ".federation"})
 """What may lie in a directory before there is a run in it, beside temporary files of a process that was killed."""
@@ -87,10 +90,7 @@ class RunRecord:
     @property
     def rounds(self) -> list[dict[str, Any]]:
         """The rounds so far; a line that a crash cut short is not one."""
-        path = self.directory / "rounds.jsonl"
-        if not path.exists():
-            return []
-        lines = path.read_bytes().split(b"\n")[:-1]
+        path, lines = self.directory / ROUNDS, read_lines(self.directory)
         return [_object(path, line, f", line {number}") for number, line in enumerate(lines[: self.limit], start=1)]
 
     @property
@@ -126,6 +126,26 @@ class RunRecord:
         return [entry for entry in unpack_kept(arrays) if self.limit is None or entry.round <= self.limit]
 
 
+def read_lines(directory: Path) -> list[bytes]:
+    """The whole lines of a run's rounds, be they packed."""
+    path, packed = directory / ROUNDS, directory / PACKED
+    content = path.read_bytes() if path.exists() else b""
+    if not content and packed.exists():
+        try:
+            content = gzip.decompress(packed.read_bytes())
+        except (OSError, EOFError, zlib.error) as error:
+            raise DataError(f"{packed}: not readable: {error}") from None
+    return content.split(b"\n")[:-1]
+
+
+def pack_rounds(directory: Path) -> None:
+    """Pack the rounds of a run that nobody will go on with: a fifth of the room."""
+    path = directory / ROUNDS
+    if path.is_file():
+        write_atomically(directory / PACKED, gzip.compress(path.read_bytes(), mtime=0))
+        path.unlink()
+
+
 class Position(NamedTuple):
     """How far ``rounds.jsonl`` goes, and the hash of all up to there."""
 
@@ -151,25 +171,26 @@ class RunWriter:
 
     def rewind(self, position: Position, rounds: int) -> None:
         """Forget what was recorded after ``position``, where ``rounds`` rounds were done, to go on from there."""
-        path = self.directory / "rounds.jsonl"
+        path = self.directory / ROUNDS
         content = path.read_bytes()[: position.bytes] if path.exists() else b""
         if sha256(content).hexdigest() != position.sha256:
             raise IntegrityError(f"{path}: was altered since the checkpoint; start the run anew in another directory")
         self._bytes, self._hash = len(content), sha256(content)
         write_atomically(path, content)
+        (self.directory / PACKED).unlink(missing_ok=True)
         self._kept = [entry for entry in RunRecord(self.directory).kept() if entry.round <= rounds]
 
     def append(self, row: Mapping[str, Any], kept: Sequence[Kept]) -> None:
         """Add one round; it is there to be read at once, and sure to stay with the next `flush`."""
         line = to_json(row) + b"\n"
-        append(self.directory / "rounds.jsonl", line)
+        append(self.directory / ROUNDS, line)
         self._bytes += len(line)
         self._hash.update(line)
         self._kept.extend(kept)
 
     def flush(self) -> None:
         """Make sure that what was added survives a power loss: before a checkpoint counts on it."""
-        flush(self.directory / "rounds.jsonl")
+        flush(self.directory / ROUNDS)
         if self._kept:
             buffer = BytesIO()
             arrays: dict[str, Any] = dict(pack_kept(self._kept))

@@ -20,7 +20,14 @@ from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
 from ecgr.runs.identity import Identify, identity_key
 from ecgr.runs.manifest import Identity, made_anew
-from ecgr.runs.record import RunRecord, checkpoint_of, refuse_unusable
+from ecgr.runs.record import (
+    RunRecord,
+    RunWriter,
+    checkpoint_of,
+    pack_rounds,
+    read_lines,
+    refuse_unusable,
+)
 from ecgr.runs.runner import Watch, asked_workers, run, worker_count
 from ecgr.tables import shown
 from ecgr.tasks.task import Task, TaskIdentity
@@ -65,8 +72,7 @@ class PlannedRun:
     @property
     def rounds_done(self) -> int:
         """Rounds in the record so far, of those that it is to have."""
-        path, asked = self.directory / "rounds.jsonl", self.experiment.federation.rounds
-        return min(asked, path.read_bytes().count(b"\n")) if path.exists() else 0
+        return min(self.experiment.federation.rounds, len(read_lines(self.directory)))
 
     @property
     def rounds_left(self) -> int:
@@ -280,11 +286,17 @@ def _without_task(planned: PlannedRun) -> PlannedRun:
     return replace(planned, experiment=replace(experiment, source=experiment.source.identity))
 
 
-def drop_checkpoints(plans: Iterable[PlannedRun]) -> None:
-    """Remove the checkpoints of runs that have ended: nobody will go on with them."""
+def settle(plans: Iterable[PlannedRun], scored_only: Callable[[PlannedRun], str | None]) -> None:
+    """Remove the checkpoints of runs that have ended, and pack their rounds: nobody will go on with them.
+
+    Of those that are ``scored_only``, as references are, the models go, too.
+    """
     for planned in plans:
         if planned.finished or planned.diverged is not None:
             rmtree(checkpoint_of(planned.directory), ignore_errors=True)
+            pack_rounds(planned.directory)
+            if planned.finished and scored_only(planned) is not None:
+                RunWriter(planned.directory).finish({})
 
 
 def duration(seconds: float) -> str:

@@ -327,7 +327,8 @@ def worst_client(problem: Problem, evaluation: Evaluation) -> float | None:
 
 
 def _client_row(upload: Upload, metric: str, evaluation: Evaluation) -> dict[str, Any]:
-    return {
+    """What a record says of one client, with seven digits: there are many of these numbers."""
+    told: dict[str, Any] = {
         "client": upload.client,
         "examples": upload.examples,
         "steps": upload.steps,
@@ -337,6 +338,7 @@ def _client_row(upload: Upload, metric: str, evaluation: Evaluation) -> dict[str
         **({"store": upload.store} if upload.store else {}),
         **upload.metrics,
     }
+    return {key: float(f"{value:.7g}") if isinstance(value, float) else value for key, value in told.items()}
 
 
 def _bytes(state: State) -> int:
