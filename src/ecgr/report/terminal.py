@@ -1,8 +1,9 @@
 """A comparison on a terminal: advice, the table, a picture of characters, the references, cautions.
 
-At most some 25 lines of 80 columns; the statistics come on request.
+At most 25 lines of 80 columns where there are few methods; the statistics, and what else there is to say, come on request.
 """
 
+import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -27,7 +28,8 @@ STYLES = {
     "diverged": "red",
     "reference": "dim",
 }
-WIDTH = 80
+WIDTH, LINES = 80, 24
+"""Of the answer, with a line to spare for where the page is."""
 LONGEST_NAME = 24
 LEAST_AXIS = 16
 MOST_ROWS = 7
@@ -55,20 +57,29 @@ def answer_parts(
     comparison: Comparison, arguments: Sequence[str] = (), everything: bool = False
 ) -> Iterator[RenderableType]:
     """What is printed, from the first line on; ``arguments`` are those of the command that made the runs."""
-    yield Text(advice(comparison), "bold")
+    first = advice(comparison)
+    yield Text(first, "bold")
     if comparison.pairs:
         yield to_table(results_table(comparison, references=False))
     yield Picture(comparison)
-    for line in worth(comparison, everything):
-        yield Text(line)
-    for line in cautions(comparison, arguments):
-        yield Text(f"- {line}")
+    lines = [*worth(comparison, everything), *(f"- {line}" for line in cautions(comparison, arguments))]
+    rows = sum(len(panel.marks) for panel in ends_of(comparison))
+    left = LINES - len(_wrapped(first)) - (len(comparison.pairs) + 3) - (rows if rows <= MOST_ROWS else 0)
+    while lines and (everything or len(_wrapped(lines[0])) <= left - (len(lines) > 1)):
+        left -= len(_wrapped(lines[0]))
+        yield Text(lines.pop(0))
+    if lines:
+        yield Text(f"- {len(lines)} more with --details")
     if everything:
         for pair in best_first(comparison.pairs):
             yield Text(f"{sentence(pair)} {details(pair, comparison.family)}".rstrip())
         yield to_table(statistics_table(comparison))
         if (tuned := tuning_table(comparison)) is not None:
             yield to_table(tuned)
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, WIDTH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +134,10 @@ def _panel(panel: Ends, width: int, marks: Marks) -> Iterator[tuple[str, str]]:
     for mark in beside:
         named.setdefault(_reference(panel, mark, marks), []).append(panel.label(mark))
     legend = "  ".join(f"{sign} {', '.join(names)}" for sign, names in named.items())
-    yield f"{' ' * names} {left}{legend.center(cells - len(left) - len(right))}{right}", ""
+    between, below = (legend, "") if len(legend) + 2 <= cells - len(left) - len(right) else ("", legend)
+    yield f"{' ' * names} {left}{between.center(cells - len(left) - len(right))}{right}", ""
+    if below:
+        yield _cut(below.rjust(names + 1 + cells), width, marks), ""
 
 
 def _reference(panel: Ends, mark: Mark, marks: Marks) -> str:

@@ -44,7 +44,7 @@ def advice(comparison: Comparison) -> str:
 def winner(pairs: Iterable[Pair]) -> Pair | None:
     """The method to use: the best of those that end higher, else the fastest of those that are only sooner there.
 
-    Of those that the best is not shown to beat, it is the one that sends least.
+    Of those that the best is not shown to beat by more than the margin, it is the one that sends least.
     """
     pairs = best_first(pairs)
     higher = _higher(pairs)
@@ -72,9 +72,11 @@ def _beside(pair: Pair, other: Pair) -> Estimate | None:
 
 
 def _beats(pair: Pair, other: Pair) -> bool:
-    """Whether the method is shown to end better than the other."""
+    """Whether the method is shown to end better than the other, by more than the margin."""
     found = _beside(pair, other)
-    return found is not None and found.interval is not None and min(map(pair.metric.gain, found.interval)) > 0
+    if found is None or found.interval is None:
+        return False
+    return min(map(pair.metric.gain, found.interval)) > (pair.margin or 0.0)
 
 
 def sentence(pair: Pair) -> str:
@@ -160,9 +162,11 @@ def _about_momentum(comparison: Comparison, setting: str, pairs: Sequence[Pair])
     if best is not momentum and momentum is not None and (told := _against(best, momentum)):
         yield f"{told[0]} server momentum in the end: {told[1]}."
     higher = _higher(pairs)
-    if best in higher and higher[0] is not best and (told := _against(higher[0], best)):
+    found = _beside(higher[0], best) if best in higher and higher[0] is not best else None
+    if found is not None and found.interval is not None:
         more = (higher[0].sent or 0.0) / (best.sent or 1.0)
-        yield f"{told[0]} {best.method}: {told[1]}, and sends {_times(more)} times as much."
+        size = higher[0].metric.signed(found.mean, found.interval)
+        yield f"{higher[0].method} ends {size} beside it, and sends {_times(more)} times as much."
 
 
 def _against(pair: Pair, other: Pair) -> tuple[str, str] | None:
