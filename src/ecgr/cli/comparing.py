@@ -25,6 +25,7 @@ Directories = Annotated[list[Path], Argument(metavar="DIR...", help="Run directo
 UntilLevel = Annotated[
     int | None, Option(metavar="MAX", help="Go on, up to MAX rounds, until every method levels off.")
 ]
+Seeds = Annotated[str | None, Option(help="How many (10, the default, means 0 to 9), or which: 0,1,42 or 3-7.")]
 DEMO_CHOSEN: dict[str, dict[str, Any]] = {
     "fedavg": {"optimizer.lr": 0.2, "server.lr": 1.0},
     "fedavgm(server_momentum=0.5)": {"optimizer.lr": 0.114, "algorithm.server_lr": 1.58},
@@ -32,10 +33,10 @@ DEMO_CHOSEN: dict[str, dict[str, Any]] = {
     "fedacg": {"optimizer.lr": 0.181, "algorithm.server_lr": 0.855, "algorithm.momentum": 0.337},
     "fedavg+ecgr": {"optimizer.lr": 0.114, "server.lr": 1.58, "regulator.beta": 0.743},
     "alone": {"optimizer.lr": 0.2},
-    "pooled": {"optimizer.lr": 0.0721},
+    "pooled": {"optimizer.lr": 0.114},
 }
 """The demo's methods, as tuned by ``ecgr compare demo --methods 'fedavg,fedavgm(server_momentum=0.5),drift_correction,
-fedacg,fedavg+ecgr' --rounds 40``: tuning again would take minutes."""
+fedacg,fedavg+ecgr'``: tuning again would take minutes."""
 AFTER_DEMO = """\
 Your own data, in Python:        ecgr.compare(ecgr.Task(model=…, train=(X, y), test=(Xt, yt), clients=ids), methods=[…])
 from a file that makes a task:   ecgr compare my_task.py:task --methods fedavg,fedacg,scaffold
@@ -55,9 +56,7 @@ def compare_command(
     baseline: Annotated[
         str | None, Option(help="What the others are compared with; the first method by default.")
     ] = None,
-    seeds: Annotated[
-        str | None, Option(help="How many (10, the default, means 0 to 9), or which: 0,1,42 or 3-7.")
-    ] = None,
+    seeds: Seeds = None,
     tune: Annotated[
         list[str] | None,
         Option(metavar="KEY=VALUES", help="Tune each method over these values instead of its own. Repeatable."),
@@ -152,7 +151,7 @@ def parse_grid(assignments: list[str] | None) -> dict[str, list[Any]]:
 def demo_command(
     out_dir: Annotated[Path, Option("--out", help="Where runs and results go.")] = Path("runs/demo"),
     workers: Workers = "auto",
-    seeds: Annotated[int, Option(help="How many.")] = 10,
+    seeds: Seeds = None,
     until_level: UntilLevel = None,
     open_it: OpenPage = False,
 ) -> None:

@@ -1,6 +1,7 @@
 """A comparison on a terminal: advice, the table, a picture of characters, the references, cautions.
 
-At most 25 lines of 80 columns where there are few methods; the statistics, and what else there is to say, come on request.
+At most 25 lines of 80 columns where there are few methods; the statistics, and what else there is to say,
+are one option away.
 """
 
 import textwrap

@@ -167,7 +167,7 @@ class RunWriter:
         return Position(self._bytes, self._hash.hexdigest())
 
     def begin(self, manifest: Mapping[str, Any]) -> None:
-        write_atomically(self.directory / "run.json", to_json({"format": FORMAT, **manifest}, indent=2))
+        write_atomically(self.directory / "run.json", to_json({"format": FORMAT, **manifest}))
 
     def rewind(self, position: Position, rounds: int) -> None:
         """Forget what was recorded after ``position``, where ``rounds`` rounds were done, to go on from there."""

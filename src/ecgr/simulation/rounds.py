@@ -327,7 +327,7 @@ def worst_client(problem: Problem, evaluation: Evaluation) -> float | None:
 
 
 def _client_row(upload: Upload, metric: str, evaluation: Evaluation) -> dict[str, Any]:
-    """What a record says of one client, with seven digits: there are many of these numbers."""
+    """What a record says of one client, with six digits: there are many of these numbers."""
     told: dict[str, Any] = {
         "client": upload.client,
         "examples": upload.examples,
@@ -338,7 +338,7 @@ def _client_row(upload: Upload, metric: str, evaluation: Evaluation) -> dict[str
         **({"store": upload.store} if upload.store else {}),
         **upload.metrics,
     }
-    return {key: float(f"{value:.7g}") if isinstance(value, float) else value for key, value in told.items()}
+    return {key: float(f"{value:.6g}") if isinstance(value, float) else value for key, value in told.items()}
 
 
 def _bytes(state: State) -> int:
