@@ -66,7 +66,10 @@ FLOWER = Environment(
     modules=("flwr.simulation", "flwr_datasets", "ray"),
 )
 PFL = Environment(
-    "pfl-research", wanted=("pfl[pytorch]==0.6.0",), modules=("pfl.model.pytorch",), apart=("absl-py", "attrs")
+    "pfl-research",
+    wanted=("pfl[pytorch]==0.6.0",),
+    modules=("pfl.model.pytorch",),
+    apart=("absl-py", "attrs", "dp-accounting"),
 )
 FEDJAX = Environment(
     "fedjax",
