@@ -16,6 +16,8 @@ DRAWN = {"differences": "earlier/main", "controls": "earlier/controls", "ablatio
 BLUE, DARK, GREEN = "#0072b2", "#404040", "#009e73"
 WIDEST = 6.0
 """Points on the axis: one wide interval must not squeeze all others; an arrow shows a mean outside."""
+NO_FACTOR, LOWEST = 0.4, 8.0
+"""Where a method without a factor of speed is drawn; how many points below FedAvg the axis of the leaderboard ends."""
 
 
 def rebuild() -> None:
@@ -43,17 +45,32 @@ def draw_leaders(path: Path) -> None:
             ax.axhline(0, color="0.6", linewidth=0.8)
             ax.axvline(1, color="0.6", linewidth=0.8)
             for pair in found["pairs"]:
-                if pair["difference"] is None or not pair["speed"] or not pair["speed"]["factor"]:
+                if pair["difference"] is None:
                     continue
-                mean, (low, high) = pair["difference"]["mean"], pair["difference"]["interval"]
-                x, (left, right) = pair["speed"]["factor"], pair["speed"]["interval"]
+                mean, (low, high) = (
+                    scale * pair["difference"]["mean"],
+                    [scale * b for b in pair["difference"]["interval"]],
+                )
+                speed = pair["speed"] if pair["speed"] and pair["speed"]["factor"] else None
+                x = speed["factor"] if speed else NO_FACTOR * 1.035 ** (list(methods).index(pair["method"]) - 5)
                 own = {"color": colours[pair["method"]], "linewidth": 1.0}
-                ax.plot([x, x], [scale * low, scale * high], **own)
-                ax.plot([left, right], [scale * mean, scale * mean], **own)
-                ax.plot([x], [scale * mean], "o" if pair["levelled_off"] else "s", color=own["color"], markersize=4)
+                ax.plot([x, x], [max(low, -LOWEST), high], **own)
+                if speed:
+                    ax.plot(speed["interval"], [max(mean, -LOWEST)] * 2, **own)
+                mark = "v" if mean < -LOWEST else "o" if pair["levelled_off"] else "s"
+                ax.plot(
+                    [x],
+                    [max(mean, -LOWEST)],
+                    mark,
+                    color=own["color"],
+                    markersize=4,
+                    fillstyle="full" if speed else "none",
+                )
+            ax.axvspan(NO_FACTOR / 1.3, NO_FACTOR * 1.3, color="0.93", linewidth=0, zorder=0)
+            ax.set_xlim(NO_FACTOR / 1.4, 8)
             ax.set_xscale("log")
             ax.xaxis.set_major_formatter(lambda value, _: f"{value:g}")
-            ax.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if value in (0.5, 2, 3, 5) else "")
+            ax.xaxis.set_minor_formatter(lambda value, _: f"{value:g}" if value in (2, 3, 5) else "")
             ax.set_title(PROBLEMS[name][0].replace(", ", "\n", 1), fontsize=8)
             ax.set_xlabel("times sooner than FedAvg")
             ax.set_ylabel("end, points" if scale == 100 else f"end, {found['metric']['name']}")
