@@ -453,6 +453,33 @@ def aimed_table() -> str:
     )
 
 
+WEIGHTED = {
+    "fedavg": "FedAvg",
+    "fedavg+ecgr": "ECGR: own steps, from the steps alone",
+    "own steps": "one weight a step, each client by itself, length kept",
+    "clients": "one weight a client, length kept",
+    "clients, any length": "one weight a client, any length",
+    "all steps": "one weight a step, for all clients jointly, length kept",
+    "server steps": "FedAvg, then gradient steps on the samples",
+    "samples alone": "the samples alone",
+}
+"""What the server's samples choose."""
+
+
+def weights_table(name: str) -> str:
+    """What weights chosen by the loss on the server's samples gave; the accuracy early, at a third, and at the end."""
+    found = read(name)
+    rounds = found["rounds"]
+    own = {pair["method"]: pair for pair in found["pairs"]}
+    columns: dict[str, Callable[[Row], object]] = {"what is weighted": lambda row: WEIGHTED[row["method"]]}
+    for at, mark in enumerate((rounds // 10, rounds // 3, rounds)):
+        columns[f"after {mark}, %"] = lambda row, at=at: f"{100 * found['scores'][row['method']][at]:.1f}"  # type: ignore[misc]
+    columns["end, points (95 % CI)"] = lambda row: end_of(own[row["method"]]) if row["method"] in own else ""
+    columns["sooner (95 % CI)"] = lambda row: speed_of(own[row["method"]]) if row["method"] in own else ""
+    columns["verdict"] = lambda row: own[row["method"]]["verdict"] if row["method"] in own else "baseline"
+    return table(columns, [{"method": method} for method in WEIGHTED if method in found["scores"]])
+
+
 def render(template: str) -> str:
     """One page."""
     places = Environment(
@@ -463,6 +490,7 @@ def render(template: str) -> str:
     )
     known = (
         *(pairs_table, board, overview, claims_table, tissue_table, theory_table, collapse_table, aimed_table),
+        *(weights_table, end_of),
         *(problem, standing, shown, found_on, measured_problems),
         *(gain, raised, counted, made_by, better_on, share_range, collapsed),
     )
