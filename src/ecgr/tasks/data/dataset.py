@@ -187,7 +187,7 @@ def check_labels(where: str | PathLike[str], labels: NDArray[np.integer], classe
     """Raise a `DataError` that names the index and the value of the first label that is out of range."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
-        raise DataError(f"{where}: label {labels[wrong[0]]} at index {wrong[0]}; labels go from 0 to {classes - 1}")
+        raise DataError(f"{where}: label {labels.flat[wrong[0]]} at index {wrong[0]}; labels go from 0 to {classes - 1}")
 
 
 BINS = 10
