@@ -79,7 +79,7 @@ def verify(name: str, root: str | None = None) -> Report:
         status, notes, counts = source.check()
     else:
         dataset = source.load()
-        status, notes, counts = dataset.status, dataset.notes, dataset.counts
+        status, notes, counts = dataset.status, dataset.notes, {"train": len(dataset.train), "test": len(dataset.test)}
     said = () if notes and notes[0].startswith(status) else (f"{status}: {MEANINGS[status]}",)
     return Report(name, status, (*said, *notes), counts)
 

@@ -87,11 +87,6 @@ class Dataset:
                 check_labels(name, samples.targets, len(self.classes))
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many samples there are to train and to test with."""
-        return {"train": len(self.train), "test": len(self.test)}
-
-    @property
     def provenance(self) -> Provenance:
         return Provenance(self.classes, self.files, self.notes)
 
@@ -187,7 +182,8 @@ def check_labels(where: str | PathLike[str], labels: NDArray[np.integer], classe
     """Raise a `DataError` that names the index and the value of the first label that is out of range."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
-        raise DataError(f"{where}: label {labels.flat[wrong[0]]} at index {wrong[0]}; labels go from 0 to {classes - 1}")
+        first = int(wrong[0])
+        raise DataError(f"{where}: label {labels.flat[first]} at index {first}; labels go from 0 to {classes - 1}")
 
 
 BINS = 10
