@@ -21,7 +21,7 @@ from ecgr.config.registry import parameters_of, problems_with
 from ecgr.config.user_code import unwrap
 from ecgr.core.regulators import ECGR, REGULATORS
 from ecgr.errors import ConfigError
-from ecgr.tasks.losses import BalancedSoftmax, CallableLoss
+from ecgr.tasks.losses import BalancedSoftmax, as_loss
 
 
 @pytest.mark.parametrize(
@@ -161,7 +161,7 @@ def test_a_loss_is_part_of_a_method_where_it_is_named() -> None:
         "fedprox[cross_entropy]": changed.replace(parse_method("fedprox[cross_entropy]")),
     }
     assert [method_name(experiment.to_dict()) for experiment in names.values()] == list(names)
-    assert Method(loss=CallableLoss(torch.dist)).name == "fedavg[dist]"
+    assert Method(loss=as_loss(torch.dist)).name == "fedavg[dist]"
 
 
 def changed_parameters(entry: Any) -> dict[str, Any]:

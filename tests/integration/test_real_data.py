@@ -33,15 +33,6 @@ def test_presets_train_on_the_real_images(preset: str, fraction: float, tmp_path
     assert all(len(digest) == 64 for digest in manifest["data"].values())
 
 
-@needs_images
-def test_mnist_is_dealt_out_exactly_once_and_nobody_is_poor() -> None:
-    done = ecgr("partition", "--data", "mnist", "--clients", "10", "--alpha", "0.01", "--seed", "0", "--json")
-    clients = json.loads(done.stdout)["clients"]
-    assert sum(client["samples"] for client in clients) == 60_000
-    assert min(client["samples"] for client in clients) >= 256
-    assert [client["client"] for client in clients] == list(range(10))
-
-
 @pytest.mark.nightly
 def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None:
     write_lc25000(tmp_path / "data")
@@ -51,9 +42,7 @@ def test_lc25000_trains_and_no_tile_stands_on_both_sides(tmp_path: Path) -> None
     assert done.returncode == 0, done.stderr
 
     dataset = LC25000(root=str(tmp_path / "data"), image_size=32).load()
-    assert dataset.train.groups is not None
-    assert dataset.test.groups is not None
-    sides = [set(zip(s.targets, s.groups, strict=True)) for s in (dataset.train, dataset.test) if s.groups is not None]
+    sides = [set(zip(half.targets, half.groups, strict=True)) for half in (dataset.train, dataset.test)]
     assert not sides[0] & sides[1]
 
 

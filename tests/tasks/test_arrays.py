@@ -10,7 +10,7 @@ import pytest
 from safetensors.numpy import save_file
 
 from ecgr.errors import ConfigError, DataError
-from ecgr.tasks.data import Arrays, Site, verify
+from ecgr.tasks.data import Arrays, Dataset, Site, verify
 
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(20, 3))
@@ -19,11 +19,13 @@ SITES = np.repeat(["north", "south"], 10)
 
 def save(path: Path, **arrays: Any) -> str:
     path.parent.mkdir(exist_ok=True)
-    if path.suffix == ".safetensors":
-        save_file({name.replace("__", "."): array for name, array in arrays.items()}, path)
-    else:
-        np.savez(path, **{name.replace("__", "."): array for name, array in arrays.items()})
+    named = {name.replace("__", "."): array for name, array in arrays.items()}
+    save_file(named, path) if path.suffix == ".safetensors" else np.savez(path, **named)
     return str(path)
+
+
+def loaded(path: Path, kind: Any = "auto", **arrays: Any) -> Dataset:
+    return Arrays(root=save(path, **arrays), kind=kind).load()
 
 
 KINDS: dict[str, tuple[Any, str, str, dict[str, int]]] = {
@@ -43,7 +45,7 @@ def test_the_kind_of_target_follows_from_the_array(
     tmp_path: Path, targets: Any, kind: Any, loss: str, shape: dict[str, int]
 ) -> None:
     for suffix in (".npz", ".safetensors"):
-        dataset = Arrays(root=save(tmp_path / f"a{suffix}", inputs=X, targets=targets), kind=kind).load()
+        dataset = loaded(tmp_path / f"a{suffix}", kind, inputs=X, targets=targets)
         assert dataset.loss == loss
         assert dataset.shape == {"features": 3, **shape}
         assert (len(dataset.train), len(dataset.test)) == (16, 4)
@@ -53,25 +55,23 @@ def test_the_kind_of_target_follows_from_the_array(
 
 def test_clients_may_be_names_or_numbers(tmp_path: Path) -> None:
     for clients, known in ((SITES, ["north", "south"]), (np.repeat([0, 1], 10), ["0", "1"])):
-        dataset = Arrays(root=save(tmp_path / "a.npz", inputs=X, targets=X[:, 0], clients=clients)).load()
+        dataset = loaded(tmp_path / "a.npz", inputs=X, targets=X[:, 0], clients=clients)
         assert sorted(set(dataset.train.groups)) == sorted(set(dataset.test.groups)) == known
 
 
 def test_what_inputs_are_follows_from_the_array(tmp_path: Path) -> None:
     classes = np.arange(20) % 3
     pictures = RNG.integers(0, 256, size=(20, 3, 8, 8), dtype=np.uint8)
-    images = Arrays(root=save(tmp_path / "images.npz", inputs=pictures, targets=classes)).load()
+    images = loaded(tmp_path / "images.npz", inputs=pictures, targets=classes)
     assert images.shape == {"channels": 3, "classes": 3}
     scaled = images.train.inputs / 255
     np.testing.assert_allclose(images.mean, scaled.mean(axis=(0, 2, 3)))
     np.testing.assert_allclose(images.std, scaled.std(axis=(0, 2, 3)))
     tokens = RNG.integers(0, 50, size=(20, 7))
     tokens[0, 0] = 49
-    text = Arrays(root=save(tmp_path / "text.npz", inputs=tokens, targets=classes)).load()
+    text = loaded(tmp_path / "text.npz", inputs=tokens, targets=classes)
     assert text.shape == {"vocabulary": 50, "length": 7, "classes": 3}
-    masked = Arrays(
-        root=save(tmp_path / "masked.npz", inputs__tokens=tokens, inputs__mask=tokens > 3, targets=classes)
-    ).load()
+    masked = loaded(tmp_path / "masked.npz", inputs__tokens=tokens, inputs__mask=tokens > 3, targets=classes)
     assert masked.shape == text.shape
     np.testing.assert_array_equal(masked.train.inputs["mask"], masked.train.inputs["tokens"] > 3)
 
@@ -172,15 +172,14 @@ def load():
 """
 
 
-def write_task(monkeypatch: pytest.MonkeyPatch, folder: Path, text: str) -> Path:
-    path = folder / "task.py"
-    path.write_text(text)
-    monkeypatch.setenv("ECGR_TASK", str(path))
-    return path
+@pytest.fixture
+def site_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("ECGR_TASK", str(tmp_path / "task.py"))
+    return tmp_path / "task.py"
 
 
-def test_a_sites_samples_are_what_its_file_loads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write_task(monkeypatch, tmp_path, GOOD)
+def test_a_sites_samples_are_what_its_file_loads(site_file: Path) -> None:
+    site_file.write_text(GOOD)
     data = Site().load()
     assert (len(data.train), len(data.test), dict(data.shape)) == (20, 10, {"features": 4, "outputs": 1})
     assert (data.loss, data.metrics[0]) == ("bce", "auc")
@@ -200,10 +199,8 @@ def test_a_sites_samples_are_what_its_file_loads(tmp_path: Path, monkeypatch: py
         ("def load(:", "cannot load the samples"),
     ],
 )
-def test_a_file_that_does_not_fit_is_one_clear_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, complaint: str
-) -> None:
-    write_task(monkeypatch, tmp_path, text)
+def test_a_file_that_does_not_fit_is_one_clear_line(site_file: Path, text: str, complaint: str) -> None:
+    site_file.write_text(text)
     with pytest.raises(DataError, match=complaint):
         Site().load()
 

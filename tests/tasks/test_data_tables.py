@@ -332,8 +332,6 @@ def test_what_a_frame_cannot_give_names_column_and_row(changes: dict[str, Any], 
 
 
 ATTRIBUTES = ",".join(f"X{i}" for i in range(1, 15)) + "\n"
-
-
 HOSPITALS = ("cleveland", "hungarian", "switzerland", "va")
 
 
@@ -343,12 +341,10 @@ def patient(i: int, missing: str = "-9") -> str:
     return f"{40 + i},{i % 2},{chest_pain}.0,120,{cholesterol},0,{i % 3},150,0,1.5,{slope},{missing},{thal},{i % 5}\n"
 
 
-def write_hospitals(
-    root: Path, hospitals: tuple[str, ...] = HOSPITALS, header: str = ATTRIBUTES, missing: str = "-9"
-) -> str:
+def write_hospitals(root: Path, header: str = ATTRIBUTES, missing: str = "-9") -> str:
     folder = root / "heart-disease"
-    folder.mkdir(parents=True, exist_ok=True)
-    for start, hospital in enumerate(hospitals):
+    folder.mkdir(parents=True)
+    for start, hospital in enumerate(HOSPITALS):
         rows = "".join(patient(10 * start + i, missing) for i in range(20))
         (folder / f"processed.{hospital}.data").write_text(header + rows)
     return str(root)

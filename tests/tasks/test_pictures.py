@@ -49,7 +49,7 @@ def pictures(tmp_path: Path) -> list[Path]:
     return list_pictures(tmp_path / "set", tmp_path / "set")
 
 
-def of_set(pictures: list[Path], side: int) -> tuple[Images, str]:
+def of_set(pictures: list[Path], side: int = 8) -> tuple[Images, str]:
     return decoded(pictures, pictures[0].parent, side)
 
 
@@ -117,8 +117,9 @@ def test_a_decompression_bomb_is_refused(tmp_path: Path, side: int) -> None:
         decode(tmp_path / "bomb.png", 8)
 
 
-def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
-    """Count how many pictures are decoded."""
+@pytest.fixture
+def counts(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many pictures were decoded, time by time."""
     counts: list[int] = []
 
     def counted(pictures: Sequence[Path], side: int) -> Iterator[Images]:
@@ -129,9 +130,8 @@ def counting(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return counts
 
 
-def test_a_second_load_decodes_nothing(cache: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
-    counts = counting(monkeypatch)
-    (first, known), (second, again) = of_set(pictures, 8), of_set(pictures, 8)
+def test_a_second_load_decodes_nothing(cache: Path, pictures: list[Path], counts: list[int]) -> None:
+    (first, known), (second, again) = of_set(pictures), of_set(pictures)
     assert counts == [5]
     assert known == again == hashlib.sha256(first.tobytes()).hexdigest()
     np.testing.assert_array_equal(first, second)
@@ -139,18 +139,15 @@ def test_a_second_load_decodes_nothing(cache: Path, pictures: list[Path], monkey
     assert sorted(path.suffix for path in cache.iterdir()) == [".lock", ".npy"]
 
 
-def test_another_size_order_or_picture_is_another_file(
-    cache: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    counts = counting(monkeypatch)
-    of_set(pictures, 8)
+def test_another_size_order_or_picture_is_another_file(pictures: list[Path], counts: list[int]) -> None:
+    of_set(pictures)
     of_set(pictures, 9)
-    of_set(pictures[::-1], 8)
+    of_set(pictures[::-1])
     write_picture(pictures[0], seed=99)
     os.utime(pictures[0], ns=(1, 1))
     changed = list_pictures(pictures[0].parent, pictures[0].parent)
     assert counts == [5, 5, 5]
-    np.testing.assert_array_equal(of_set(changed, 8)[0][0], decode(pictures[0], 8))
+    np.testing.assert_array_equal(of_set(changed)[0][0], decode(pictures[0], 8))
     assert counts == [5, 5, 5, 5]
 
 
@@ -165,11 +162,11 @@ def test_interrupted_writing_leaves_nothing_that_looks_whole(
 
     monkeypatch.setattr(reader, "decode_all", interrupted)
     with pytest.raises((KeyboardInterrupt, EnvironmentFault, DataError)):
-        of_set(pictures, 8)
+        of_set(pictures)
     assert [path.suffix for path in cache.iterdir()] == [".lock"]
     monkeypatch.undo()
     monkeypatch.setenv("ECGR_CACHE", str(cache))
-    assert len(of_set(pictures, 8)[0]) == 5
+    assert len(of_set(pictures)[0]) == 5
 
 
 SPOILT: dict[str, Callable[[Path], object]] = {
@@ -182,30 +179,28 @@ SPOILT: dict[str, Callable[[Path], object]] = {
 
 @pytest.mark.parametrize("spoil", SPOILT.values(), ids=SPOILT.keys())
 def test_a_file_that_is_not_whole_is_made_again(
-    cache: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Path], object]
+    cache: Path, pictures: list[Path], counts: list[int], spoil: Callable[[Path], object]
 ) -> None:
-    expected = np.array(of_set(pictures, 8)[0])
+    expected = np.array(of_set(pictures)[0])
     (path,) = cache.glob("*.npy")
     spoil(path)
-    counts = counting(monkeypatch)
-    np.testing.assert_array_equal(of_set(pictures, 8)[0], expected)
-    assert counts == [5]
+    np.testing.assert_array_equal(of_set(pictures)[0], expected)
+    assert counts == [5, 5]
     assert list(cache.glob("*.npy")) == [path]
 
 
 def test_a_cache_without_room_or_place_is_named(
-    tmp_path: Path, pictures: list[Path], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, pictures: list[Path], counts: list[int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     usage = type(shutil.disk_usage("/"))(1000, 900, 100)
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage)
-    counts = counting(monkeypatch)
     with pytest.raises(EnvironmentFault, match=r"960 bytes of decoded pictures \(100 bytes are free\).*ECGR_CACHE"):
-        of_set(pictures, 8)
+        of_set(pictures)
     assert counts == []
     (tmp_path / "file").write_text("in the way")
     monkeypatch.setenv("ECGR_CACHE", str(tmp_path / "file" / "cache"))
     with pytest.raises(EnvironmentFault, match="set ECGR_CACHE"):
-        of_set(pictures, 8)
+        of_set(pictures)
 
 
 def write_classes(folder: Path, **counts: int) -> Path:

@@ -31,16 +31,21 @@ def task(**changes: Any) -> Task:
 
 
 class Items(TorchDataset[Any]):
-    """Ten items of a function."""
+    """So many items of a function."""
 
-    def __init__(self, item: Callable[[int], Any]) -> None:
-        self.item = item
+    def __init__(self, item: Callable[[int], Any], count: int = 10) -> None:
+        self.item, self.count = item, count
 
     def __len__(self) -> int:
-        return 10
+        return self.count
 
     def __getitem__(self, index: int) -> Any:
         return self.item(index)
+
+
+def listed(rows: list[Any]) -> Items:
+    """A list as a data set as of Hugging Face."""
+    return Items(rows.__getitem__, len(rows))
 
 
 @pytest.mark.parametrize(
@@ -132,9 +137,11 @@ def test_arrays_tensors_and_lists_are_the_same_samples(given: Any) -> None:
     assert np.shares_memory(task().train.inputs, X)
 
 
-def test_a_dataset_too_large_for_the_memory_becomes_mapped_files() -> None:
+def test_a_dataset_too_large_for_the_memory_becomes_mapped_files(monkeypatch: pytest.MonkeyPatch) -> None:
     pairs = Items(lambda i: ({"a": X[i % 6], "b": np.array([i])}, np.array([0.5, i])))
-    held, mapped = read_items(Reader("train", pairs)), read_items(Reader("train", pairs), most_bytes=10)
+    held = read_items(Reader("train", pairs))
+    monkeypatch.setattr("ecgr.core.stores.free_memory", lambda: 20)
+    mapped = read_items(Reader("train", pairs))
     assert not isinstance(held.inputs["a"], np.memmap)
     assert isinstance(mapped.inputs["a"], np.memmap)
     for name in ("a", "b"):
@@ -198,20 +205,9 @@ def test_a_table_of_pandas_is_taken_and_its_columns_are_named() -> None:
 ROWS = [{"a": float(i), "b": [i, i + 1], "y": i % 2, "who": "xyz"[i % 3]} for i in range(12)]
 
 
-class Rows(Items):
-    """A data set as of Hugging Face."""
-
-    def __init__(self, rows: Any) -> None:
-        super().__init__(lambda i: rows[i])
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-
 def task_of(items: Any = ROWS, **options: Any) -> Task:
-    own = {"model": list, "inputs": "b", "target": "y", "clients": "who", "test": Rows(ROWS[:4])}
-    return Task(train=Rows(items), **{**own, **options})
+    own = {"model": list, "inputs": "b", "target": "y", "clients": "who", "test": listed(ROWS[:4])}
+    return Task(train=listed(items), **{**own, **options})
 
 
 def test_keys_name_what_the_parts_are() -> None:
@@ -220,7 +216,7 @@ def test_keys_name_what_the_parts_are() -> None:
     assert one.train.targets.tolist() == [row["y"] for row in ROWS]
     assert one.train.groups.tolist() == one.clients.tolist() == [row["who"] for row in ROWS]
     assert one.test.groups.tolist() == ["x", "y", "z", "x"]
-    assert task_of(test=Rows([{"b": [1, 2], "y": 0}])).test.groups is None  # it need not say whose it is
+    assert task_of(test=listed([{"b": [1, 2], "y": 0}])).test.groups is None  # it need not say whose it is
     assert {name: array.tolist()[1] for name, array in several.train.inputs.items()} == {"a": 1.0, "b": [1, 2]}
 
 
@@ -250,13 +246,13 @@ def test_what_cannot_be_trained_on_is_named_by_key_and_index(items: Any, options
 @pytest.mark.parametrize(("mode", "channels"), [("L", 1), ("1", 1), ("RGB", 3), ("RGBA", 3), ("P", 3), ("CMYK", 3)])
 def test_an_image_has_one_channel_or_three_from_0_to_1(mode: str, channels: int) -> None:
     image = pytest.importorskip("PIL.Image").new("RGB", (5, 4), (255, 0, 0)).convert(mode)
-    (pixels,) = read_items(Reader("train", Rows([(image, 0)]))).inputs
+    (pixels,) = read_items(Reader("train", listed([(image, 0)]))).inputs
     assert (pixels.shape, pixels.dtype, pixels.max() <= 1) == ((channels, 4, 5), np.float32, True)
     if mode in ("RGB", "RGBA", "P"):
         assert pixels[:, 0, 0].tolist() == [1, 0, 0]
     without_range = pytest.importorskip("PIL.Image").new("F", (5, 4))
     with pytest.raises(DataError, match="an image of mode F has no one range"):
-        read_items(Reader("train", Rows([(without_range, 0)])))
+        read_items(Reader("train", listed([(without_range, 0)])))
 
 
 def noisy(row: Any, rng: Any) -> Any:

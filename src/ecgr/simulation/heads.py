@@ -126,7 +126,7 @@ def last_layer(model: nn.Module) -> tuple[str, nn.Linear]:
 
 def kind_of(problem: Problem) -> str:
     """What the targets are for a head: ``classes``, ``binary`` (one output), ``labels`` or ``numbers``."""
-    own: Any = getattr(problem.loss, "function", evaluation_of(problem.loss))
+    own: Any = evaluation_of(problem.loss)
     kind = next((kind for kind, known in KINDS.items() if own in known or type(own) in known), None)
     if kind is None:
         name = getattr(own, "__name__", type(own).__name__)

@@ -12,7 +12,6 @@ may also have, and the simulator asks for them by these names:
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from inspect import isbuiltin, isfunction
 from typing import Any, ClassVar, Literal, Protocol, cast
 
 import numpy as np
@@ -24,20 +23,10 @@ from ecgr.tasks.samples import first_wrong
 
 
 class Loss(Protocol):
-    """An entry of ``LOSSES``."""
+    """An entry of ``LOSSES``, or any function."""
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
         """The mean loss of a batch."""
-
-
-@dataclass(frozen=True, slots=True)
-class CallableLoss:
-    """Any function ``(outputs, targets) -> scalar``, the mean over the samples."""
-
-    function: Callable[[Tensor, Tensor], Tensor]
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        return self.function(outputs, targets)
 
 
 def evaluation_of(loss: Loss) -> Loss:
@@ -59,30 +48,10 @@ def check_targets(loss: Loss, where: str, targets: Any, outputs: tuple[int, ...]
         raise DataError(f"{where}: {found}")
 
 
-def shaped(outputs: Tensor, targets: Tensor) -> Tensor:
-    """``outputs`` in the shape of ``targets``: a model's (N, 1) is as good as (N,)."""
-    return outputs.reshape(targets.shape) if outputs.numel() == targets.numel() else outputs
-
-
-def same_shape_problem(targets: Any, outputs: tuple[int, ...]) -> str | None:
-    """Why a loss that compares number by number cannot: other numbers of outputs and targets a sample."""
-    given, wanted = int(np.prod(targets.shape[1:])), int(np.prod(outputs))
-    if given == wanted:
-        return None
-    return f"{given} targets a sample, {wanted} outputs of the model; the numbers must be equal"
-
-
-@component
-class BCE:
-    """Binary cross entropy of logits; targets are 0 or 1, (N,) or (N, labels), or shares between."""
-
-    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        logits = shaped(outputs, targets)
-        return torch.nn.functional.binary_cross_entropy_with_logits(logits, targets.to(logits.dtype))
-
-    def problem(self, targets: Any, outputs: tuple[int, ...]) -> str | None:
-        wrong = first_wrong("targets", targets, (targets < 0) | (targets > 1))
-        return f"{wrong}; bce takes 0 and 1" if wrong else same_shape_problem(targets, outputs)
+def aligned(outputs: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+    """Both in the shape of the targets and the dtype of the outputs: a model's (N, 1) is as good as (N,)."""
+    outputs = outputs.reshape(targets.shape) if outputs.numel() == targets.numel() else outputs
+    return outputs, targets.to(outputs.dtype)
 
 
 @component
@@ -90,11 +59,25 @@ class MSE:
     """Mean squared error; targets are numbers, (N,) or (N, outputs)."""
 
     def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
-        predicted = shaped(outputs, targets)
-        return torch.nn.functional.mse_loss(predicted, targets.to(predicted.dtype))
+        return torch.nn.functional.mse_loss(*aligned(outputs, targets))
 
     def problem(self, targets: Any, outputs: tuple[int, ...]) -> str | None:
-        return same_shape_problem(targets, outputs)
+        given, wanted = int(np.prod(targets.shape[1:])), int(np.prod(outputs))
+        if given == wanted:
+            return None
+        return f"{given} targets a sample, {wanted} outputs of the model; the numbers must be equal"
+
+
+@component
+class BCE:
+    """Binary cross entropy of logits; targets are 0 or 1, (N,) or (N, labels), or shares between."""
+
+    def __call__(self, outputs: Tensor, targets: Tensor) -> Tensor:
+        return torch.nn.functional.binary_cross_entropy_with_logits(*aligned(outputs, targets))
+
+    def problem(self, targets: Any, outputs: tuple[int, ...]) -> str | None:
+        wrong = first_wrong("targets", targets, (targets < 0) | (targets > 1))
+        return f"{wrong}; bce takes 0 and 1" if wrong else MSE().problem(targets, outputs)
 
 
 @component
@@ -276,11 +259,11 @@ def softmax_note(loss: Any, outputs: Tensor) -> str | None:
     >>> softmax_note(CrossEntropy(), torch.tensor([[-0.2, 1.2]])) is None
     True
     """
-    own = getattr(loss, "function", evaluation_of(loss))
-    if not (isinstance(own, CrossEntropy | torch.nn.CrossEntropyLoss) or own is torch.nn.functional.cross_entropy):
+    own = evaluation_of(loss)
+    takes_scores = isinstance(own, CrossEntropy | torch.nn.CrossEntropyLoss) or own is torch.nn.functional.cross_entropy
+    if not takes_scores or outputs.ndim < 2 or outputs.shape[1] < 2:
         return None
-    scores = outputs.ndim >= 2 and outputs.shape[1] >= 2
-    if not scores or bool((outputs < 0).any() or ((outputs.sum(dim=1) - 1).abs() >= 1e-4).any()):
+    if bool((outputs < 0).any() or ((outputs.sum(dim=1) - 1).abs() >= 1e-4).any()):
         return None
     return (
         "the model's outputs are probabilities (each sample's sum to 1), and cross_entropy expects logits;"
@@ -324,4 +307,4 @@ def as_loss(given: Any) -> Loss:
         return as_loss(given())
     if not callable(given):
         raise ConfigError(f"loss: {type(given).__name__} cannot be called; give a loss, its name or a function")
-    return CallableLoss(given) if isfunction(given) or isbuiltin(given) else cast("Loss", given)
+    return cast("Loss", given)

@@ -78,6 +78,11 @@ def single(outputs: Array, targets: Array) -> bool:
     return are_class_scores(outputs, targets) or targets.size == len(targets)
 
 
+def by_position(outputs: Array, targets: Array) -> tuple[Array, Array]:
+    """Class scores (N, C) and classes (N,), where every position of a sample's further axes is one of the N."""
+    return np.moveaxis(outputs, 1, -1).reshape(-1, outputs.shape[1]), targets.reshape(-1)
+
+
 def _counts(outputs: Array, targets: Array) -> NDArray[np.int64]:
     """(3, C): right, predicted and true samples of each class; of several yes-or-no labels, those with a yes."""
     predicted, truth = predictions(outputs, targets), targets.astype(np.int64)
@@ -98,6 +103,12 @@ def mean_of(parts: Sequence[Array]) -> float:
     """The mean, where a part is a sum and its count; NaN of nothing."""
     total, count = np.sum(parts, axis=0)
     return float(total) / float(count) if count else float("nan")
+
+
+def mean_ratio(parts: Array, wholes: Array) -> float:
+    """The mean of parts over wholes, where there is a whole; NaN of nothing."""
+    there = wholes > 0
+    return float(np.mean(parts[there] / wholes[there])) if there.any() else float("nan")
 
 
 class _Share:
@@ -138,17 +149,15 @@ class BalancedAccuracy(_Share):
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.int64]:
         """(2, C): right and all samples by true class; of several labels, yes and no of each are classes."""
-        if single(outputs, targets):
-            return _counts(outputs, targets)[[0, 2]]
-        rows = len(targets)
-        predicted, truth = predictions(outputs, targets).reshape(rows, -1), targets.reshape(rows, -1)
-        sides = [[((predicted == side) & (truth == side)).sum(axis=0), (truth == side).sum(axis=0)] for side in (1, 0)]
-        return np.concatenate(sides, axis=1)
+        right, predicted, true = _counts(outputs, targets)
+        if not single(outputs, targets):
+            rows = len(targets)
+            right, true = np.append(right, rows - predicted - true + right), np.append(true, rows - true)
+        return np.stack([right, true])
 
     def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
-        right, count = np.sum(parts, axis=0)
-        occurring = count > 0
-        return float(np.mean(right[occurring] / count[occurring])) if occurring.any() else float("nan")
+        right, true = np.sum(parts, axis=0)
+        return mean_ratio(right, true)
 
 
 @component
@@ -163,8 +172,7 @@ class MacroF1(_Share):
 
     def value(self, parts: Sequence[NDArray[np.int64]]) -> float:
         right, predicted, true = np.sum(parts, axis=0)
-        seen = predicted + true > 0
-        return float(np.mean(2 * right[seen] / (predicted + true)[seen])) if seen.any() else float("nan")
+        return mean_ratio(2 * right, predicted + true)
 
 
 @component
@@ -179,7 +187,7 @@ class AUC(_Share):
         if not are_class_scores(outputs, targets):
             rows = len(targets)
             return outputs.reshape(rows, -1), targets.reshape(rows, -1) > 0.5
-        scores, truth = np.moveaxis(outputs, 1, -1).reshape(-1, outputs.shape[1]), targets.reshape(-1)
+        scores, truth = by_position(outputs, targets)
         if scores.shape[1] == 2:
             return (scores[:, 1:] - scores[:, :1]), truth[:, None] == 1
         return softmax(scores), truth[:, None] == np.arange(scores.shape[1])
@@ -238,8 +246,7 @@ class Perplexity(_Share):
 
     def part(self, outputs: Array, targets: Array) -> NDArray[np.float64]:
         """The sum of the cross entropies and their number."""
-        scores = np.moveaxis(outputs, 1, -1).reshape(-1, outputs.shape[1]).astype(np.float64)
-        truth = targets.reshape(-1)
+        scores, truth = by_position(outputs.astype(np.float64), targets)
         shifted = scores - scores.max(axis=1, keepdims=True)
         losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(truth)), truth]
         return np.array([losses.sum(), len(truth)])

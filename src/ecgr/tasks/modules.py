@@ -100,7 +100,7 @@ class Transformer(nn.Module):
         self, vocabulary: int, length: int, classes: int, width: int, heads: int, layers: int, pool: str
     ) -> None:
         super().__init__()
-        self.pool = POOLS[pool]
+        self.pool = pool
         self.tokens = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(length, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -112,23 +112,14 @@ class Transformer(nn.Module):
         x = self.tokens(tokens) + self.positions.weight[: tokens.shape[1]]
         for block in self.blocks:
             x = block(x, mask)
-        return self.head(self.pool(self.norm(x), mask))  # type: ignore[no-any-return]
+        return self.head(self.pooled(self.norm(x), mask))  # type: ignore[no-any-return]
 
-
-def last(x: Tensor, mask: Tensor | None) -> Tensor:
-    """The last token that counts, (N, width)."""
-    if mask is None:
-        return x[:, -1]
-    places = torch.arange(mask.shape[1], device=mask.device)
-    return x[torch.arange(len(x), device=x.device), (mask * places).argmax(dim=1)]
-
-
-def mean(x: Tensor, mask: Tensor | None) -> Tensor:
-    """The mean of the tokens that count, (N, width)."""
-    if mask is None:
-        return x.mean(dim=1)
-    share = mask.to(x.dtype) / mask.sum(dim=1, keepdim=True).clamp(min=1)
-    return (x * share[:, :, None]).sum(dim=1)
-
-
-POOLS = {"last": last, "mean": mean}
+    def pooled(self, x: Tensor, mask: Tensor | None) -> Tensor:
+        """The last of the tokens that count, or their mean, (N, width)."""
+        if mask is None:
+            return x[:, -1] if self.pool == "last" else x.mean(dim=1)
+        if self.pool == "last":
+            places = torch.arange(mask.shape[1], device=mask.device)
+            return x[torch.arange(len(x), device=x.device), (mask * places).argmax(dim=1)]
+        share = mask.to(x.dtype) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+        return (x * share[:, :, None]).sum(dim=1)

@@ -229,10 +229,8 @@ class Groups:
             raise ConfigError(
                 f"partition.clients: {clients} clients cannot share {len(names)} groups, which stay whole; {advice}"
             )
-        if len(names) == clients:
-            owner = np.arange(clients)
-        else:
-            owner, load = np.zeros(len(names), dtype=np.int64), np.zeros(clients, dtype=np.int64)
+        owner, load = np.arange(len(names)), np.zeros(clients, dtype=np.int64)
+        if len(names) > clients:
             for group in rng.permutation(len(names)):
                 owner[group] = np.argmin(load)
                 load[owner[group]] += sizes[group]

@@ -94,7 +94,7 @@ class Samples:
     def __len__(self) -> int:
         return len(self.targets)
 
-    def take(self, indices: NDArray[np.int64]) -> "Samples":
+    def take(self, indices: NDArray[np.int64] | slice) -> "Samples":
         groups = None if self.groups is None else self.groups[indices]
         return Samples(map_arrays(lambda array: array[indices], self.inputs), self.targets[indices], groups)
 
@@ -129,18 +129,19 @@ def _unpacked(content: bytes) -> Items:
 
 
 def is_frame(value: Any) -> bool:
-    """Whether ``value`` is a pandas DataFrame; asked without importing pandas."""
-    return ("pandas", "DataFrame") in _kinds(value)
+    """Whether ``value`` is a pandas DataFrame."""
+    return is_of("pandas", value, "DataFrame")
 
 
 def is_series(value: Any) -> bool:
-    """Whether ``value`` is a pandas Series, likewise."""
-    return ("pandas", "Series") in _kinds(value)
+    """Whether ``value`` is a pandas Series."""
+    return is_of("pandas", value, "Series")
 
 
-def _kinds(value: Any) -> set[tuple[str, str]]:
-    """The package and the name of every class that ``value`` is an instance of."""
-    return {(base.__module__.partition(".")[0], base.__name__) for base in type(value).__mro__}
+def is_of(package: str, value: Any, name: str | None = None) -> bool:
+    """Whether ``value`` is an instance of a class of a package (of this name), which is not imported to ask."""
+    kinds = [base for base in type(value).__mro__ if base.__module__.partition(".")[0] == package]
+    return any(name in (None, base.__name__) for base in kinds)
 
 
 def map_arrays(function: Callable[[Any], Any], inputs: Any) -> Any:
@@ -166,18 +167,17 @@ def combined(function: Callable[[Any], Any], several: Sequence[Any]) -> Any:
 
 def named_arrays(inputs: Inputs) -> Iterator[tuple[str, Array]]:
     """The arrays of ``inputs``, each with what a message calls it."""
-    if isinstance(inputs, dict):
-        yield from ((f"inputs[{name!r}]", array) for name, array in inputs.items())
-    elif isinstance(inputs, tuple):
-        yield from ((f"inputs[{i}]", array) for i, array in enumerate(inputs))
+    if isinstance(inputs, dict | tuple):
+        places = inputs.items() if isinstance(inputs, dict) else enumerate(inputs)
+        yield from ((f"inputs[{place!r}]", array) for place, array in places)
     else:
         yield "inputs", inputs
 
 
 def check_samples(where: str, samples: Samples) -> None:
     """Raise a `DataError` that names the first thing that cannot be trained on."""
-    arrays, count = [*named_arrays(samples.inputs), ("targets", samples.targets)], samples.targets.size
-    if len(arrays) < 2 or not count:
+    arrays = [*named_arrays(samples.inputs), ("targets", samples.targets)]
+    if len(arrays) < 2 or not samples.targets.size:
         raise DataError(f"{where}: there are no {'samples' if arrays[1:] else 'inputs'}")
     for name, array in arrays:
         if array.dtype.kind not in NUMBERS:
@@ -186,10 +186,24 @@ def check_samples(where: str, samples: Samples) -> None:
             raise DataError(f"{where}: {name} are a single number; give one row for each sample")
         if len(array) != len(samples.targets):
             raise DataError(f"{where}: {len(array):,} rows of {name} for {len(samples.targets):,} targets")
+    rows = 65536  # looked at at a time: a whole array may be larger than the memory
     for name, array in arrays:
-        _check_finite(where, name, array)
+        for start in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
+            block = array[start : start + rows]
+            if found := first_wrong(name, block, ~np.isfinite(block), start):
+                raise DataError(f"{where}: {found}; fill in or leave out what is not a number")
     if samples.groups is not None and samples.groups.shape != (len(samples),):
         raise DataError(f"{where}: groups of shape {samples.groups.shape} for {len(samples):,} samples")
+
+
+def as_samples(where: str, given: Any, expected: str = "(inputs, targets)", advice: str = "") -> Samples:
+    """What is given as `Samples` or as a tuple of their parts; whatever cannot be trained on is refused."""
+    if isinstance(given, tuple | list) and len(given) in {2, 3}:
+        given = Samples(*given)
+    if not isinstance(given, Samples):
+        raise DataError(f"{where}: expected {expected}, got {type(given).__name__}{advice}")
+    check_samples(where, given)
+    return given
 
 
 def first_wrong(name: str, array: Array, wrong: Any, start: int = 0) -> str | None:
@@ -202,11 +216,3 @@ def first_wrong(name: str, array: Array, wrong: Any, start: int = 0) -> str | No
         return None
     row, *rest = place = np.argwhere(wrong)[0].tolist()
     return f"{name}[{', '.join(map(str, (start + row, *rest)))}] is {array[tuple(place)]}"
-
-
-def _check_finite(where: str, name: str, array: Array, rows: int = 65536) -> None:
-    """A block of rows at a time: the whole array may be larger than the memory."""
-    for start in range(0, len(array) if array.dtype.kind == "f" else 0, rows):
-        block = array[start : start + rows]
-        if found := first_wrong(name, block, ~np.isfinite(block), start):
-            raise DataError(f"{where}: {found}; fill in or leave out what is not a number")

@@ -4,9 +4,9 @@ A built-in data set with a model of the table makes one, and so do a person's ow
 """
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, is_dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from hashlib import sha256
 from inspect import isroutine
 from math import isnan
@@ -21,11 +21,21 @@ from ecgr.errors import ConfigError, DataError
 from ecgr.tables import shown, unknown
 from ecgr.tasks.data.dataset import Dataset, input_shape, parted
 from ecgr.tasks.data.frames import Missing, encode_halves, split_frame
-from ecgr.tasks.data.items import BEGINNING, Keys, Reader, Transform, is_map_style, read_items
+from ecgr.tasks.data.items import BEGINNING, Reader, Transform, is_map_style, read_items
 from ecgr.tasks.losses import BCE, as_loss
 from ecgr.tasks.metrics import CallableMetric, Metric, as_metric
 from ecgr.tasks.models import MODELS
-from ecgr.tasks.samples import Items, Samples, as_array, check_samples, is_frame, is_series, map_arrays, named_arrays
+from ecgr.tasks.samples import (
+    Items,
+    Samples,
+    as_array,
+    as_samples,
+    check_samples,
+    is_frame,
+    is_series,
+    map_arrays,
+    named_arrays,
+)
 
 __all__ = ["Samples", "Task", "TaskIdentity"]
 
@@ -112,15 +122,14 @@ class Task:
         if not isinstance(self.name, str):
             raise ConfigError(f"name: expected text, got {self.name!r}")
         inputs, target, transform, test_transform, cache = reading
+        keys = _keys(inputs, target, self.clients)
+        read: Callable[..., Reader] = partial(Reader, scored=test_transform or transform, **keys)
         share = self.test if isinstance(self.test, Real) else None
         if share is not None:
             _check_share(share, self.train, transform)
         train, test, notes = encode_halves(self.train, self.train if share is not None else self.test)
-        keys = _keys(inputs, target, self.clients)
-        clients = None if keys is not None and keys.client is not None else self.clients
-        scored = test_transform or transform
-        train = _samples(Reader("train", train, keys, transform, scored, not cache))
-        clients = _clients(clients, train, self.partition)
+        train = _samples(read("train", train, transform=transform, fresh=not cache))
+        clients = _clients(self.clients if keys.get("client") is None else None, train, self.partition)
         if isinstance(clients, np.ndarray):
             train = replace(train, groups=clients)
         if share is not None:
@@ -128,7 +137,7 @@ class Task:
             clients = train.groups if isinstance(clients, np.ndarray) else clients
             notes = (*notes, f"no test samples were given: {len(test)} of {len(train) + len(test)} are held out")
         else:
-            test = _samples(Reader("test", test, keys, None, scored))
+            test = _samples(read("test", test))
         if self.test_clients is not None:
             test = replace(test, groups=_test_clients(self.test_clients, test, clients))
         loss = as_loss(self.loss)
@@ -137,7 +146,7 @@ class Task:
         made = {"train": train, "test": test, "loss": loss, "metrics": metrics, "clients": clients}
         made |= {"notes": (*self.notes, *notes), "redraw": self.redraw or share is not None}
         if self.server is not None:
-            made["server"] = _samples(Reader("server", self.server, keys, None, scored))
+            made["server"] = _samples(read("server", self.server))
         for name, value in made.items():
             object.__setattr__(self, name, value)
 
@@ -287,15 +296,15 @@ def _ids(key: str, given: Any, half: str, samples: Samples) -> Any:
     return ids
 
 
-def _keys(inputs: Any, target: Any, clients: Any) -> Keys | None:
-    """What the parts of items are called, where they are dicts."""
+def _keys(inputs: Any, target: Any, clients: Any) -> dict[str, Any]:
+    """What the parts of items are called, where they are dicts: fields of a `Reader`."""
     if inputs is None and target is None:
-        return None
+        return {}
     several = [inputs] if isinstance(inputs, str) else list(inputs or [])
     if not several or not all(isinstance(key, str) for key in (*several, target)):
         raise ConfigError(f"inputs, target: name the keys of items, both; got inputs={inputs!r}, target={target!r}")
     own = inputs if isinstance(inputs, str) else tuple(several)
-    return Keys(own, target, clients if isinstance(clients, str) else None)
+    return {"inputs": own, "target": target, "client": clients if isinstance(clients, str) else None}
 
 
 def _samples(reader: Reader) -> Samples:
@@ -305,20 +314,14 @@ def _samples(reader: Reader) -> Samples:
         items = read_items(reader, moment)
         check_samples(where, items)
         return items
-    if isinstance(given, tuple | list) and len(given) in {2, 3}:
-        given = Samples(*given)
-    if not isinstance(given, Samples):
-        advice = "; of a table, Task.from_frame makes a task" if is_frame(given) else ""
-        if isinstance(given, Mapping):
-            advice = f"; give one of its parts: {', '.join(map(str, given))}"
-        expected = "expected (inputs, targets), Samples or a Dataset"
-        raise DataError(f"{where}: {expected}, got {type(given).__name__}{advice}")
-    check_samples(where, given)
-    if reader.transform or reader.scored or reader.fresh:
-        arrays, targets = given.inputs, given.targets
-        pairs = [(map_arrays(itemgetter(i), arrays), targets[i]) for i in range(len(given))]
-        return replace(read_items(replace(reader, dataset=pairs, keys=None), moment), groups=given.groups)
-    return given
+    advice = "; of a table, Task.from_frame makes a task" if is_frame(given) else ""
+    if isinstance(given, Mapping):
+        advice = f"; give one of its parts: {', '.join(map(str, given))}"
+    samples = as_samples(where, given, "(inputs, targets), Samples or a Dataset", advice)
+    if not (reader.transform or reader.scored or reader.fresh):
+        return samples
+    pairs = [(map_arrays(itemgetter(i), samples.inputs), samples.targets[i]) for i in range(len(samples))]
+    return replace(read_items(replace(reader, dataset=pairs, inputs=None), moment), groups=samples.groups)
 
 
 def _by_name(given: Any) -> dict[str, Metric]:

@@ -75,12 +75,11 @@ def verify(name: str, root: str | None = None) -> Report:
     ('whole: all of it could be read',)
     """
     source = _source(name, root)
-    check = getattr(source, "check", None)  # what reads all of it where loading does not, or needs to know more
-    if check is None:
-        dataset = source.load()
-        status, notes, counts = dataset.status, dataset.notes, dataset.counts
+    if hasattr(source, "check"):  # reads all of it where loading does not, or needs to know more
+        status, notes, counts = source.check()
     else:
-        status, notes, counts = check()
+        dataset = source.load()
+        status, notes, counts = dataset.status, dataset.notes, {"train": len(dataset.train), "test": len(dataset.test)}
     said = () if notes and notes[0].startswith(status) else (f"{status}: {MEANINGS[status]}",)
     return Report(name, status, (*said, *notes), counts)
 
@@ -97,16 +96,14 @@ class Row:
 
 def available() -> list[Row]:
     """Every data set there is a reader for, and where it is."""
-    return [_row(name) for name in DATASETS]
-
-
-def _row(name: str) -> Row:
-    source, description = _source(name, root=None), (DATASETS[name].__doc__ or "").strip().splitlines()[0]
-    folder = getattr(source, "folder", None)
-    try:
-        return Row(name, description, "installed" if folder is None else str(folder()))
-    except EcgrError as error:
-        return Row(name, description, None, own=isinstance(error, ConfigError))
+    rows = []
+    for name in DATASETS:
+        source, description = _source(name, root=None), (DATASETS[name].__doc__ or "").strip().splitlines()[0]
+        try:
+            rows.append(Row(name, description, str(source.folder()) if hasattr(source, "folder") else "installed"))
+        except EcgrError as error:
+            rows.append(Row(name, description, None, own=isinstance(error, ConfigError)))
+    return rows
 
 
 def _source(name: str, root: str | None) -> DatasetSource:

@@ -9,7 +9,7 @@ machine, never by a config: it is the site's to run. Its function ``load`` retur
 import os
 import runpy
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from hashlib import file_digest
 from pathlib import Path
@@ -19,13 +19,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ecgr.component import Count, component
-from ecgr.errors import ConfigError, DataError, EcgrError
+from ecgr.errors import ConfigError, DataError, EcgrError, one_line
 from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, array_targets, check_labels, input_shape, parted
 from ecgr.tasks.data.sets import own_path
-from ecgr.tasks.samples import Samples, check_samples, first_wrong, map_arrays
+from ecgr.tasks.samples import Samples, as_samples, check_samples, first_wrong, map_arrays
 
 Array = NDArray[Any]
 MOST_BYTES = 16 << 30
+SUFFIXES = (".npz", ".safetensors")
 PARTS = ("inputs", "targets", "clients")
 
 
@@ -71,11 +72,9 @@ def array_dataset(where: str, train: Samples, test: Samples, kind: Kind, files: 
     images = "channels" in shape
     both = np.concatenate([train.targets, test.targets])
     targets = array_targets(where, both, "classes" if images and kind == "auto" else kind)
-    bytes_ = images and train.inputs.dtype == np.uint8
-    mean, std = _pixel_scale(train.inputs) if bytes_ else ((), ())
-    prepare: Callable[[Array], Array] = np.asarray if bytes_ else _as_model_input
+    mean, std = _pixel_scale(train.inputs) if images and train.inputs.dtype == np.uint8 else ((), ())
     train, test = (
-        Samples(map_arrays(prepare, half.inputs), values, half.groups)
+        Samples(map_arrays(_as_model_input, half.inputs), values, half.groups)
         for half, values in zip((train, test), np.split(targets.values, [len(train)]), strict=True)
     )
     return targets.dataset(train, test, shape, mean=mean, std=std, files=files)
@@ -98,12 +97,14 @@ def samples_of(where: str, arrays: Mapping[str, Array]) -> Samples:
 
 def read_arrays(path: Path) -> dict[str, Array]:
     """The arrays of a file, by name."""
-    if path.suffix not in READERS:
-        raise DataError(f"{path}: is neither {' nor '.join(READERS)}; save it with numpy.savez")
+    from safetensors.numpy import load_file  # needed for these files only
+
+    if path.suffix not in SUFFIXES:
+        raise DataError(f"{path}: is neither {' nor '.join(SUFFIXES)}; save it with numpy.savez")
     try:
         if path.stat().st_size > MOST_BYTES:
             raise DataError(f"{path}: has more than {MOST_BYTES:,} bytes")
-        return READERS[path.suffix](path)
+        return _read_npz(path) if path.suffix == ".npz" else load_file(path)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror or error})") from None
     except EcgrError:
@@ -120,21 +121,11 @@ def _read_npz(path: Path) -> dict[str, Array]:
         return dict(opened)
 
 
-def _read_safetensors(path: Path) -> dict[str, Array]:
-    from safetensors.numpy import load_file  # needed for these files only
-
-    loaded: dict[str, Array] = load_file(path)
-    return loaded
-
-
-READERS: Mapping[str, Callable[[Path], dict[str, Array]]] = {".npz": _read_npz, ".safetensors": _read_safetensors}
-
-
 def _half_file(folder: Path, half: str) -> Path:
-    for suffix in READERS:
-        if (folder / f"{half}{suffix}").is_file():
-            return folder / f"{half}{suffix}"
-    raise DataError(f"arrays: no {half}.npz or {half}.safetensors in {folder}; or name one file in data.root")
+    found = [path for suffix in SUFFIXES if (path := folder / f"{half}{suffix}").is_file()]
+    if not found:
+        raise DataError(f"arrays: no {half}.npz or {half}.safetensors in {folder}; or name one file in data.root")
+    return found[0]
 
 
 def _input_shape(where: str, train: Samples, test: Samples) -> dict[str, int]:
@@ -182,11 +173,17 @@ class Site:
     classes: Count | None = None  # where a site may lack some of them
 
     def folder(self) -> Path:
-        return task_file()
+        """The site's file."""
+        path = Path(os.environ.get(VARIABLE, "")).expanduser()
+        if not path.is_file():
+            problem = f"{path} is not a file" if os.environ.get(VARIABLE) else "not set"
+            raise ConfigError(f"${VARIABLE}: {problem}; it names the Python file that loads this site's samples")
+        return path
 
     def load(self) -> Dataset:
-        path = task_file()
-        train, test = (_samples(f"{path.name}: {half}", given) for half, given in _run(path).items())
+        path = self.folder()
+        given = zip(("train", "test"), _halves(path), strict=True)
+        train, test = (replace(as_samples(f"{path.name}: {name}", half), groups=None) for name, half in given)
         dataset = array_dataset(path.name, train, test, self.kind, files={})
         if self.classes is None:
             return dataset
@@ -196,16 +193,7 @@ class Site:
         return replace(dataset, shape={**dataset.shape, "classes": self.classes}, classes=names)
 
 
-def task_file() -> Path:
-    """The site's file."""
-    path = Path(os.environ.get(VARIABLE, "")).expanduser()
-    if not path.is_file():
-        problem = f"{path} is not a file" if os.environ.get(VARIABLE) else "not set"
-        raise ConfigError(f"${VARIABLE}: {problem}; it names the Python file that loads this site's samples")
-    return path
-
-
-def _run(path: Path) -> dict[str, Any]:
+def _halves(path: Path) -> Sequence[Any]:
     """What the site's ``load`` gives to train and to test."""
     try:
         load = runpy.run_path(str(path), run_name="ecgr_site").get("load")
@@ -215,17 +203,7 @@ def _run(path: Path) -> dict[str, Any]:
     except EcgrError:
         raise
     except Exception as error:
-        line = (str(error).splitlines() or [""])[0]
-        raise DataError(f"{path}: cannot load the samples ({type(error).__name__}: {line})") from error
+        raise DataError(f"{path}: cannot load the samples ({one_line(error)})") from error
     if not isinstance(halves, tuple | list) or len(halves) != 2:
         raise DataError(f"{path}: load gives {type(halves).__name__}; give training samples and test samples")
-    return {"train": halves[0], "test": halves[1]}
-
-
-def _samples(where: str, given: Any) -> Samples:
-    if isinstance(given, tuple | list) and len(given) == 2:
-        given = Samples(*given)
-    if not isinstance(given, Samples):
-        raise DataError(f"{where}: expected (inputs, targets), got {type(given).__name__}")
-    check_samples(where, given)
-    return Samples(given.inputs, given.targets)
+    return halves

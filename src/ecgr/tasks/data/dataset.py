@@ -87,11 +87,6 @@ class Dataset:
                 check_labels(name, samples.targets, len(self.classes))
 
     @property
-    def counts(self) -> dict[str, int]:
-        """How many samples there are to train and to test with."""
-        return {"train": len(self.train), "test": len(self.test)}
-
-    @property
     def provenance(self) -> Provenance:
         return Provenance(self.classes, self.files, self.notes)
 
@@ -187,7 +182,8 @@ def check_labels(where: str | PathLike[str], labels: NDArray[np.integer], classe
     """Raise a `DataError` that names the index and the value of the first label that is out of range."""
     wrong = np.flatnonzero((labels < 0) | (labels >= classes))
     if len(wrong):
-        raise DataError(f"{where}: label {labels[wrong[0]]} at index {wrong[0]}; labels go from 0 to {classes - 1}")
+        first = int(wrong[0])
+        raise DataError(f"{where}: label {labels.flat[first]} at index {first}; labels go from 0 to {classes - 1}")
 
 
 BINS = 10
@@ -235,10 +231,11 @@ def stratify(
             raise ConfigError(f"data.{key}: {value} is not in (0, 1]")
     if fraction == of_test == 1:
         return dataset
-    train, test = (
-        samples if share == 1 else samples.take(np.sort(drawn(samples.targets, share, rng, least=1)))
-        for samples, share in ((dataset.train, fraction), (dataset.test, of_test))
-    )
+    train, test = dataset.train, dataset.test
+    if fraction < 1:
+        train = train.take(np.sort(drawn(train.targets, fraction, rng, least=1)))
+    if of_test < 1:
+        test = test.take(np.sort(drawn(test.targets, of_test, rng, least=1)))
     shares = f"fraction {fraction}" if test_fraction is None else f"fraction {fraction}, test fraction {of_test}"
     counts = f"{len(train)} of {len(dataset.train)} training and {len(test)} of {len(dataset.test)} test samples"
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, f"{shares}: {counts}"))
@@ -265,7 +262,7 @@ def hold_out(dataset: Dataset, share: float, rng: np.random.Generator) -> Datase
     if not held.any() or held.all():
         raise ConfigError(f"data.validation: {share} of {len(held)} training samples leaves nothing on one side")
     note = f"validation {share}: scored on {held.sum()} training samples held out, not on the test samples"
-    train, test = (dataset.train.take(np.flatnonzero(mask)) for mask in (~held, held))
+    train, test = apart(dataset.train, held)
     return replace(dataset, train=train, test=test, notes=(*dataset.notes, note), held=held)
 
 
@@ -275,9 +272,8 @@ def set_aside(dataset: Dataset, count: int, rng: np.random.Generator) -> Dataset
         raise ConfigError("data.server_samples: the task brings the server's samples itself; leave it out")
     if count >= len(dataset.train):
         raise ConfigError(f"data.server_samples: {count} of {len(dataset.train)} training samples leaves clients none")
-    drawn = np.zeros(len(dataset.train), dtype=bool)
-    drawn[rng.permutation(len(drawn))[:count]] = True
-    rest, server = (dataset.train.take(np.flatnonzero(mask)) for mask in (~drawn, drawn))
+    chosen = np.isin(np.arange(len(dataset.train)), rng.permutation(len(dataset.train))[:count])
+    rest, server = apart(dataset.train, chosen)
     note = f"server samples: {count} of the training samples are the server's, and no client's"
     return replace(dataset, train=rest, server=server, notes=(*dataset.notes, note))
 
@@ -302,8 +298,12 @@ def redrawn(dataset: Dataset, seed: int) -> Dataset:
 def parted(samples: Samples, share: float, seed: int) -> tuple[Samples, Samples]:
     """Samples to train on and to test on: ``share`` of each client's, where it is known whose they are."""
     clients = np.full(len(samples), "") if samples.groups is None else samples.groups
-    test = holdout(clients, samples.targets, share, seed)
-    return samples.take(np.flatnonzero(~test)), samples.take(np.flatnonzero(test))
+    return apart(samples, holdout(clients, samples.targets, share, seed))
+
+
+def apart(samples: Samples, chosen: NDArray[np.bool_]) -> tuple[Samples, Samples]:
+    """The samples that are not chosen, and those that are."""
+    return samples.take(np.flatnonzero(~chosen)), samples.take(np.flatnonzero(chosen))
 
 
 def holdout(clients: NDArray[np.str_], targets: NDArray[Any], share: float, seed: int) -> NDArray[np.bool_]:

@@ -196,12 +196,11 @@ def _test_rows(frame: Any, target: str, client: str | None, test: Any, seed: int
         return np.asarray(marks, dtype=np.bool_)
     if isinstance(test, bool) or not isinstance(test, int | float) or not 0 < test < 1:
         raise ConfigError(f"test: expected a share such as 0.2, a column or a DataFrame, got {test!r}")
-    clients, names = (
-        frame[name].to_numpy(dtype=object) if name is not None else np.full(len(frame), "") for name in (client, target)
-    )
+    ids = frame[target].to_numpy(dtype=object)
     numbers = _holds_numbers(frame[target])
-    labels = names.astype(np.float64) if numbers else np.unique(names.astype(np.str_), return_inverse=True)[1]
-    return holdout(clients.astype(np.str_), labels, float(test), seed)
+    labels = ids.astype(np.float64) if numbers else np.unique(ids.astype(np.str_), return_inverse=True)[1]
+    clients = np.full(len(frame), "") if client is None else frame[client].to_numpy(dtype=object).astype(np.str_)
+    return holdout(clients, labels, float(test), seed)
 
 
 def _table(given: Any) -> Any:
@@ -254,7 +253,7 @@ def _encode_inputs(train: Any, test: Any, missing: Missing) -> tuple[Array, Arra
             pair = [_numbers(half, where) for half, where in zip(halves, ("train", "test"), strict=True)]
             blocks.append(np.concatenate(pair)[:, None])
             continue
-        _holds_numbers(halves[1])
+        _holds_numbers(halves[1])  # or something that is neither, which is refused
         values = _categories(halves[0])
         if not 0 < len(values) <= MOST_CATEGORIES:
             count = f"{len(values):,} categories; there may be 1 to {MOST_CATEGORIES:,}"

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from ecgr.component import component
 from ecgr.errors import DataError, IntegrityError
-from ecgr.tasks.data.dataset import Channels, Dataset, Images, Labels, check_labels, image_dataset
+from ecgr.tasks.data.dataset import Channels, Dataset, Images, Labels, apart, check_labels, image_dataset
 from ecgr.tasks.data.sets import KnownFiles, check_length, compared, known_folder
 from ecgr.tasks.samples import Samples
 
@@ -49,7 +49,7 @@ class Digits:
         else:
             inputs = np.rint(enlarge(small, side=28) * (255 / 16)).clip(0, 255).astype(np.uint8)[:, None]
         test = np.arange(len(labels)) % TEST_EVERY == TEST_EVERY - 1
-        train, held_out = (Samples(inputs[rows], labels[rows]) for rows in (~test, test))
+        train, held_out = apart(Samples(inputs, labels), test)
         if self.table:
             shape = {"features": inputs.shape[1], "classes": len(DIGITS)}
             return Dataset(train, held_out, shape, classes=DIGITS, files={"sklearn-digits": ORIGIN})

@@ -31,6 +31,7 @@ from ecgr.tasks.samples import (
     Samples,
     as_array,
     combined,
+    is_of,
     map_arrays,
     named_arrays,
 )
@@ -42,25 +43,19 @@ BEGINNING = (0,)
 
 
 @dataclass(frozen=True)
-class Keys:
-    """What an item's parts are called; several inputs are the arguments of the model."""
-
-    inputs: str | tuple[str, ...]
-    target: str
-    client: str | None = None
-
-
-@dataclass(frozen=True)
 class Reader:
     """Reads the items of a data set; refuses by key and index what cannot be trained on.
 
-    ``transform`` is what items go through to be trained on, ``scored`` to be scored on; ``fresh`` ones are read anew
-    whenever they are needed, to the same numbers.
+    ``inputs``, ``target`` and ``client`` are the keys of items that are dicts; several inputs are the arguments of the
+    model. ``transform`` is what items go through to be trained on, ``scored`` to be scored on; ``fresh`` ones are read
+    anew whenever they are needed, to the same numbers.
     """
 
     where: str
     dataset: Any
-    keys: Keys | None = None
+    inputs: str | tuple[str, ...] | None = None
+    target: str | None = None
+    client: str | None = None
     transform: Transform | None = None
     scored: Transform | None = None
     fresh: bool = False
@@ -102,29 +97,29 @@ class Reader:
 
     def named(self, name: str) -> str:
         """What a message calls an array."""
-        if self.keys is not None:
-            known = {"targets": repr(self.keys.target), "inputs": repr(self.keys.inputs)}
+        if self.inputs is not None:
+            known = {"targets": repr(self.target), "inputs": repr(self.inputs)}
             name = known.get(name, name.removeprefix("inputs[").removesuffix("]"))
         return f"{self.where}: {name}"
 
     def _parts(self, index: int, item: Any) -> tuple[Any, Any, Any]:
-        keys, here = self.keys, f"{self.where}: item {index}"
-        if keys is None:
+        here = f"{self.where}: item {index}"
+        if self.inputs is None:
             if not isinstance(item, tuple | list) or len(item) != 2:
                 advice = ", or dicts whose keys inputs= and target= name" if isinstance(item, Mapping) else ""
                 raise DataError(f"{here} is {type(item).__name__}; items are pairs (inputs, target){advice}")
             return item[0], item[1], None
         if not isinstance(item, Mapping):
             raise DataError(f"{here} is {type(item).__name__}; inputs= and target= name keys of dicts")
-        several = (keys.inputs,) if isinstance(keys.inputs, str) else keys.inputs
-        whose = [keys.client] if keys.client is not None and self.where == "train" else []  # a test item need not say
-        for key in (*several, keys.target, *whose):
+        several = (self.inputs,) if isinstance(self.inputs, str) else self.inputs
+        whose = [self.client] if self.client is not None and self.where == "train" else []  # a test item need not say
+        for key in (*several, self.target, *whose):
             if key not in item:
                 raise DataError(f"{here} has no key {key!r}; it has: {', '.join(map(str, item))}")
             if item[key] is None:
                 raise DataError(f"{self.where}: {key!r} of item {index} is None; fill it in, or leave the item out")
-        given = item[keys.inputs] if isinstance(keys.inputs, str) else {key: item[key] for key in several}
-        return given, item[keys.target], item.get(keys.client)
+        given = item[self.inputs] if isinstance(self.inputs, str) else {key: item[key] for key in several}
+        return given, item[self.target], item.get(self.client)
 
 
 @contextmanager
@@ -147,7 +142,7 @@ def _has_rng(transform: Transform | None) -> bool:
 
 def _numbers(value: Any) -> Array:
     """A value of an item as an array; an image by the rule above."""
-    if not any(base.__module__.startswith("PIL.") for base in type(value).__mro__):
+    if not is_of("PIL", value):
         return as_array(value)
     if value.mode[0] in "IF":
         raise DataError(f"an image of mode {value.mode} has no one range; make an array of it in transform=")
@@ -162,16 +157,16 @@ def is_map_style(value: Any) -> bool:
     (False, False, True)
     """
     arrays = isinstance(value, list | tuple | Mapping | np.ndarray | str | Samples) or hasattr(value, "detach")
-    table = any(base.__module__.partition(".")[0] == "pandas" for base in type(value).__mro__)
-    return not arrays and not table and hasattr(value, "__getitem__") and hasattr(value, "__len__")
+    return not arrays and not is_of("pandas", value) and hasattr(value, "__getitem__") and hasattr(value, "__len__")
 
 
-def read_items(reader: Reader, moment: Moment = None, most_bytes: int | None = None) -> Samples:
+def read_items(reader: Reader, moment: Moment = None) -> Samples:
     """Every item, read once; one that cannot be read or differs from the first is named.
 
-    Inputs of fresh items are only looked at. ``most_bytes`` is what may be held in memory, by default half of what is
-    free.
+    Inputs of fresh items are only looked at; others fill at most half of the free memory, or are kept on disk.
     """
+    from ecgr.core.stores import free_memory  # loads torch, as the data set has done
+
     count, keep = len(reader.dataset), not reader.fresh
     if not count:
         raise DataError(f"{reader.where}: there are no samples")
@@ -180,12 +175,8 @@ def read_items(reader: Reader, moment: Moment = None, most_bytes: int | None = N
         if not np.array_equal(again, parts[name]):
             advice = "draw from its parameter rng, or from torch"
             raise ConfigError(f"transform: {reader.named(name)} of item 0 is another each time; {advice}")
-    if most_bytes is None:
-        from ecgr.core.stores import free_memory  # loads torch, as the data set has done
-
-        most_bytes = free_memory() // 2
     needed = count * sum(array.nbytes for array in parts.values())
-    make = np.empty if needed <= most_bytes or not keep else _map
+    make = np.empty if needed <= free_memory() // 2 or not keep else _map
     rows = {
         name: make((count if keep or name == "targets" else 1, *array.shape), array.dtype)
         for name, array in parts.items()

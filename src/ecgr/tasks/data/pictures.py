@@ -14,6 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from hashlib import sha256
+from itertools import compress, groupby
+from operator import not_
 from pathlib import Path
 from typing import Annotated, ClassVar
 
@@ -138,8 +140,8 @@ def _write(path: Path, shape: tuple[int, int, int, int], pictures: Sequence[Path
 
 
 ImageSize = Annotated[int, Field(ge=8, le=1024)]
-Listing = Mapping[str, Sequence[Path]]
-"""Pictures by class, classes in the order of their labels."""
+Pictures = list[Path]
+"""Class by class; a picture's class is called as its folder."""
 Groups = Mapping[Path, str]
 """The group of each picture."""
 
@@ -170,30 +172,25 @@ class ImageFolder:
     def load(self) -> Dataset:
         """List, decode (once) and map the pictures: training pictures first, so that each half is contiguous."""
         train, test, groups, files = self._halves()
-        pictures = [*_flat(train), *_flat(test)]
+        pictures = [*train, *test]
         pixels, pixels_hash = decoded(pictures, self.folder(), self.image_size)
-
-        def half(listing: Listing, images: Images) -> Samples:
-            labels = np.repeat(np.arange(len(listing), dtype=np.int64), [len(members) for members in listing.values()])
-            names = None if groups is None else np.array([groups[picture] for picture in _flat(listing)])
-            return Samples(images, labels, names)
-
+        classes, labels = np.unique([picture.parent.name for picture in pictures], return_inverse=True)
+        samples = Samples(pixels, labels, None if groups is None else [groups[picture] for picture in pictures])
+        halves = samples.take(slice(len(train))), samples.take(slice(len(train), None))
         names = "".join(f"{name}\n" for name in _names(pictures, self.folder())).encode("utf-8", "surrogateescape")
         files = {"pixels": pixels_hash, "names": sha256(names).hexdigest(), **files}
-        first = len(_flat(train))
-        halves = half(train, pixels[:first]), half(test, pixels[first:])
         notes = self._notes(len(pictures))
-        return image_dataset(*halves, tuple(train), IMAGENET_MEAN, IMAGENET_STD, files=files, notes=notes)
+        return image_dataset(*halves, tuple(classes.tolist()), IMAGENET_MEAN, IMAGENET_STD, files=files, notes=notes)
 
     def check(self) -> tuple[str, tuple[str, ...], dict[str, int]]:
         """Decode every picture to find the damaged ones; keep none."""
-        train, test = map(_flat, self._halves()[:2])
+        train, test, *_ = self._halves()
         for _block in decode_all([*train, *test], self.image_size):
             pass
         notes = self._notes(len(train) + len(test))
         return "reduced" if notes else "whole", notes, {"train": len(train), "test": len(test)}
 
-    def class_folders(self) -> Mapping[str, Path]:
+    def class_folders(self) -> list[Path]:
         """The folders of the classes, in the order of their labels."""
         return _folders(self.folder())
 
@@ -205,28 +202,27 @@ class ImageFolder:
     def _notes(self, pictures: int) -> tuple[str, ...]:
         return () if pictures >= self.known else (f"reduced: {pictures:,} of {self.known:,} pictures",)
 
-    def _halves(self) -> tuple[Listing, Listing, Groups | None, dict[str, str]]:
+    def _halves(self) -> tuple[Pictures, Pictures, Groups | None, dict[str, str]]:
         """Pictures to train on and to test on; their groups where these are known; the hash of ``groups.csv``."""
         root, groups, files = self.folder(), None, {}
         if (root / "train").is_dir() and (root / "test").is_dir():
             train, test = (_listed(_folders(root / half), root) for half in ("train", "test"))
-            if list(train) != list(test):
-                raise DataError(f"{root}: class {min(set(train) ^ set(test))!r} is not in both train/ and test/")
+            if odd := {picture.parent.name for picture in train} ^ {picture.parent.name for picture in test}:
+                raise DataError(f"{root}: class {min(odd)!r} is not in both train/ and test/")
         else:
-            classes = _listed(self.class_folders(), root)
-            file = self.groups_file()
+            pictures, file = _listed(self.class_folders(), root), self.groups_file()
             if file is not None:
-                groups, files["groups.csv"] = self._groups(file, classes)
-            train, test = split(classes, self.test_share, groups)
-        if not _flat(train) or not _flat(test):
-            counts = f"{len(_flat(train))} pictures to train on and {len(_flat(test))} to test on"
+                groups, files["groups.csv"] = self._groups(file, pictures)
+            train, test = split(pictures, self.test_share, groups)
+        if not train or not test:
+            counts = f"{len(train)} pictures to train on and {len(test)} to test on"
             raise DataError(f"{root}: {counts}; add pictures or change data.test_share")
         return train, test, groups, files
 
-    def _groups(self, path: Path, classes: Listing) -> tuple[Groups, str]:
+    def _groups(self, path: Path, pictures: Pictures) -> tuple[Groups, str]:
         """What ``groups.csv`` says of every picture, and the file's hash."""
         text, file_hash = read_text(path)
-        table = parse_table(path, text)
+        table, classes = parse_table(path, text), {picture.parent.name for picture in pictures}
         if list(table.columns) != COLUMNS:
             raise DataError(f"{path}: line 1 is {','.join(table.columns)[:80]!r}, it must be {','.join(COLUMNS)!r}")
         found: dict[tuple[str, str], str] = {}
@@ -236,41 +232,38 @@ class ImageFolder:
             if (label, file) in found:
                 raise DataError(f"{path}: line {line} names {label},{file} a second time")
             found[label, file] = f"{label}/{group}" if self.numbered_in_class else group
-        groups = {}
-        for label, picture in ((label, picture) for label, members in classes.items() for picture in members):
-            if (label, picture.name) not in found:
-                raise DataError(f"{path}: has no line for {label},{picture.name}")
-            groups[picture] = found[label, picture.name]
-        return groups, file_hash
+        keys = {picture: (picture.parent.name, picture.name) for picture in pictures}
+        for label, file in keys.values():
+            if (label, file) not in found:
+                raise DataError(f"{path}: has no line for {label},{file}")
+        return {picture: found[key] for picture, key in keys.items()}, file_hash
 
 
-def split(classes: Listing, share: float, groups: Groups | None = None) -> tuple[Listing, Listing]:
+def split(pictures: Pictures, share: float, groups: Groups | None = None) -> tuple[Pictures, Pictures]:
     """Take ``share`` of each class for testing: evenly spaced, or whole groups.
 
     >>> pictures = [Path(name) for name in "0123456789"]
-    >>> ["".join(picture.name for picture in half["a"]) for half in split({"a": pictures}, 0.2)]
+    >>> ["".join(picture.name for picture in half) for half in split(pictures, 0.2)]
     ['01235678', '49']
     """
-    train: dict[str, list[Path]] = {}
-    test: dict[str, list[Path]] = {}
+    testing: list[bool] = []
     side: dict[str, bool] = {}
-    for label, pictures in classes.items():
+    for label, members in groupby(pictures, key=lambda picture: picture.parent.name):
+        own = list(members)
         if groups is None:
-            marks = np.floor(np.arange(1, len(pictures) + 1) * share + 1e-9)
-            chosen = (np.diff(marks, prepend=0) > 0).tolist()
-        else:
-            of = [groups[picture] for picture in pictures]
-            sizes = Counter(of)
-            if len(sizes) < 2:
-                raise DataError(f"{label}: all pictures come from one group ({of[0]}); they cannot be split")
-            undecided = {group: size for group, size in sizes.items() if group not in side}
-            wanted = share * len(pictures) - sum(size for group, size in sizes.items() if side.get(group))
-            testing = nearest_subset(undecided, wanted) if len(undecided) > 1 else set()
-            side |= {group: group in testing for group in undecided}
-            chosen = [side[group] for group in of]
-        for half, wanted_mark in ((train, False), (test, True)):
-            half[label] = [picture for picture, mark in zip(pictures, chosen, strict=True) if mark == wanted_mark]
-    return train, test
+            marks = np.floor(np.arange(1, len(own) + 1) * share + 1e-9)
+            testing += (np.diff(marks, prepend=0) > 0).tolist()
+            continue
+        of = [groups[picture] for picture in own]
+        sizes = Counter(of)
+        if len(sizes) < 2:
+            raise DataError(f"{label}: all pictures come from one group ({of[0]}); they cannot be split")
+        undecided = {group: size for group, size in sizes.items() if group not in side}
+        wanted = share * len(own) - sum(size for group, size in sizes.items() if side.get(group))
+        chosen = nearest_subset(undecided, wanted) if len(undecided) > 1 else set()
+        side |= {group: group in chosen for group in undecided}
+        testing += [side[group] for group in of]
+    return list(compress(pictures, map(not_, testing))), list(compress(pictures, testing))
 
 
 def nearest_subset(sizes: Mapping[str, int], target: float) -> set[str]:
@@ -298,24 +291,20 @@ def nearest_subset(sizes: Mapping[str, int], target: float) -> set[str]:
     return chosen
 
 
-def _folders(folder: Path) -> dict[str, Path]:
-    names = sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
-    if len(names) < 2:
-        raise DataError(f"{folder}: {len(names)} folders, there must be one for each of at least two classes")
-    return {name: folder / name for name in names}
+def _folders(folder: Path) -> list[Path]:
+    found = sorted(entry for entry in folder.iterdir() if entry.is_dir() and not entry.name.startswith("."))
+    if len(found) < 2:
+        raise DataError(f"{folder}: {len(found)} folders, there must be one for each of at least two classes")
+    return found
 
 
-def _listed(folders: Mapping[str, Path], root: Path) -> Listing:
-    return {name: list_pictures(folder, root) for name, folder in folders.items()}
+def _listed(folders: Sequence[Path], root: Path) -> Pictures:
+    return [picture for folder in folders for picture in list_pictures(folder, root)]
 
 
 def _names(pictures: Sequence[Path], root: Path) -> list[str]:
     """Where pictures are below the folder of the set, with forward slashes."""
     return [picture.relative_to(root).as_posix() for picture in pictures]
-
-
-def _flat(listing: Listing) -> list[Path]:
-    return [picture for pictures in listing.values() for picture in pictures]
 
 
 CLASSES = ("colon_aca", "colon_n", "lung_aca", "lung_n", "lung_scc")
@@ -344,7 +333,7 @@ class LC25000(ImageFolder):
         wanted = f"{PLACES[0]}/ with the folders {', '.join(CLASSES)}"
         raise missing(self.name, wanted, base, "unpack LC25000 there (it cannot be fetched)")
 
-    def class_folders(self) -> Mapping[str, Path]:
+    def class_folders(self) -> list[Path]:
         return _lc25000_classes(self.folder())
 
     def groups_file(self) -> Path:
@@ -357,10 +346,8 @@ class LC25000(ImageFolder):
         raise DataError(f"lc25000: no groups.csv in {folder} (columns class,file,group); {why}")
 
 
-def _lc25000_classes(folder: Path) -> dict[str, Path]:
+def _lc25000_classes(folder: Path) -> list[Path]:
     """The five class folders as they are distributed, or directly; empty where they are not all there."""
-    for nested in (True, False):
-        found = {name: folder / (f"{name.partition('_')[0]}_image_sets/{name}" if nested else name) for name in CLASSES}
-        if all(path.is_dir() for path in found.values()):
-            return found
-    return {}
+    nested = [folder / f"{name.partition('_')[0]}_image_sets" / name for name in CLASSES]
+    direct = [folder / name for name in CLASSES]
+    return next((found for found in (nested, direct) if all(path.is_dir() for path in found)), [])

@@ -13,7 +13,7 @@ import tarfile
 import tempfile
 import tomllib
 import zlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -62,15 +62,12 @@ def missing(name: str, what: str, where: Path, get_it: str) -> DataError:
     return DataError(f"{name}: no {what} in {where}; {get_it}, or set data.root or ECGR_DATA to the folder that has it")
 
 
-KINDS: Mapping[str, Callable[[Path], bool]] = {"there": Path.exists, "a file": Path.is_file, "a folder": Path.is_dir}
-
-
 def own_path(name: str, root: str | None, needs: str, kind: str = "there") -> Path:
     """The user's own file or folder that ``root`` names."""
     if root is None:
         raise ConfigError(f"data.root: {name} needs {needs}")
     path = Path(root).expanduser()
-    if not KINDS[kind](path):
+    if not {"there": path.exists, "a file": path.is_file, "a folder": path.is_dir}[kind]():
         raise DataError(f"{name}: {path} is not {kind}; set data.root to {needs}")
     return path
 

@@ -17,7 +17,7 @@ from pydantic import Field
 
 from ecgr.component import component
 from ecgr.errors import ConfigError, DataError, missing_extra
-from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, Targets, binary_targets, holdout
+from ecgr.tasks.data.dataset import Dataset, Kind, Share, SplitSeed, Targets, apart, binary_targets, holdout
 from ecgr.tasks.data.frames import (
     FILLS,
     Mask,
@@ -96,9 +96,7 @@ class Csv:
         if test.all() or not test.any():
             raise DataError(f"csv: {(~test).sum()} rows to train on, {test.sum()} to test on; see data.test_share")
         inputs = np.where(numeric, self._scaled(values, clients, ~test), values).astype(np.float32)
-        train, held_out = (
-            Samples(inputs[rows], targets.values[rows], clients[rows] if known else None) for rows in (~test, test)
-        )
+        train, held_out = apart(Samples(inputs, targets.values, clients if known else None), test)
         return targets.dataset(train, held_out, {"features": inputs.shape[1]}, files=files, notes=notes)
 
     def check(self) -> tuple[str, tuple[str, ...], dict[str, int]]:
@@ -136,10 +134,9 @@ class Csv:
         aside = {"target": self.target, "client": self.client}
         features = features_of(columns, self.features or None, aside, prefix="data.")
         categories = dict(named_categories(text, columns) for text in self.categorical)
-        for name in categories:
-            if name not in features:
-                among = ", ".join(features[:20])
-                raise ConfigError(f"data.categorical: there is no column {name!r} among the features: {among}")
+        if strange := [name for name in categories if name not in features]:
+            among = ", ".join(features[:20])
+            raise ConfigError(f"data.categorical: there is no column {strange[0]!r} among the features: {among}")
         return features, categories
 
     def _usable(self, table: "DataFrame", features: list[str]) -> tuple["DataFrame", Notes]:

@@ -108,18 +108,14 @@ class Text:
         said = {name: UNITS[self.unit](speech) for name, speech in speeches(text).items()}
         if not said:
             raise DataError(f"{path}: no speaker found; a paragraph must begin with a line NAME: that says who speaks")
-        ends = {name: len(tokens) - int(len(tokens) * self.test_share) for name, tokens in said.items()}
-        kept = [
-            name
-            for name, tokens in sorted(said.items())
-            if len(tokens) >= self.minimum and min(ends[name], len(tokens) - ends[name]) > self.length
-        ]
+        halves = {name: self._halves(tokens) for name, tokens in said.items()}
+        long = {name for name, parts in halves.items() if min(map(len, parts)) > self.length}
+        kept = sorted(name for name in long if len(said[name]) >= self.minimum)
         if not kept:
             longest = max(said, key=lambda name: len(said[name]))
             most = f"{len(said[longest]):,} {self.unit}s"
             raise DataError(f"{path}: {longest!r} says most, {most}: too few; lower data.minimum or data.length")
-        train = {name: said[name][: ends[name]] for name in kept}
-        test = {name: said[name][ends[name] :] for name in kept}
+        train, test = ({name: halves[name][side] for name in kept} for side in (0, 1))
         known = tuple(sorted({token for tokens in said.values() for token in tokens}))
         if len(known) > self.vocabulary:
             known = (*most_frequent(train.values(), self.vocabulary - 1), UNKNOWN)
@@ -128,6 +124,10 @@ class Text:
         notes = (f"{len(kept):,} of {len(said):,} speakers say at least {self.minimum:,} {self.unit}s",)
         shape = {"vocabulary": len(known), "length": self.length}
         return targets.dataset(*samples, shape, files={path.name: sha256}, notes=notes)
+
+    def _halves(self, tokens: Sequence[str]) -> tuple[Sequence[str], Sequence[str]]:
+        end = len(tokens) - int(len(tokens) * self.test_share)
+        return tokens[:end], tokens[end:]
 
     def _samples(self, said: Mapping[str, Sequence[str]], known: Sequence[str]) -> Samples:
         numbers = {token: number for number, token in enumerate(known)}
