@@ -304,3 +304,24 @@ def test_fresh_items_train_to_the_same_bits_in_workers_and_resumed(tmp_path: Pat
     frozen = task_of(ROWS, transform=noisy, model=lambda: nn.Linear(2, 2))
     once = ecgr.run(frozen, tmp_path / "once", lr=0.1, rounds=4, settings={"partition.min_batches": 0})
     assert (once.directory / "model.safetensors").read_bytes() != whole
+
+
+def test_a_dataframe_without_test_rows_is_parted_before_it_is_encoded() -> None:
+    """As from_frame parts it: categories and medians are those of the training rows."""
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame({"age": rng.normal(60, 9, 90), "sex": rng.choice(["f", "m"], 90)})
+    table.loc[3, "age"] = np.nan
+    ill = pd.Series(np.where(table.age > 60, "yes", "no"), name="ill")
+    sites = np.repeat(["north", "south", "west"], 30)
+    made = Task(model=lambda: nn.Linear(3, 2), train=(table, ill), clients=sites)
+    same = Task.from_frame(table.assign(ill=ill, site=sites), target="ill", client="site", model=lambda: nn.Linear(3, 2))
+    for half, other in ((made.train, same.train), (made.test, same.test)):
+        np.testing.assert_array_equal(half.inputs, other.inputs)
+        np.testing.assert_array_equal(half.targets, other.targets)
+        np.testing.assert_array_equal(half.groups, other.groups)
+    assert made.redraw
+    assert len(Task(model=lambda: nn.Linear(3, 2), train=(table, ill), clients=5, test=0.4).test) == 36
+    with pytest.raises(ConfigError, match="clients: given twice"):
+        Task(model=lambda: nn.Linear(3, 2), train=(table, ill, sites), clients=sites)
+    with pytest.raises(DataError, match="90 rows and 50 targets"):
+        Task(model=lambda: nn.Linear(3, 2), train=(table, ill[:50]), clients=5)

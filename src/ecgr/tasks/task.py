@@ -20,7 +20,7 @@ from ecgr.code import qualified_name
 from ecgr.errors import ConfigError, DataError
 from ecgr.tables import shown, unknown
 from ecgr.tasks.data.dataset import Dataset, input_shape, parted
-from ecgr.tasks.data.frames import Missing, encode_halves, split_frame
+from ecgr.tasks.data.frames import Missing, encode_halves, part_pair, split_frame
 from ecgr.tasks.data.items import BEGINNING, Reader, Transform, is_map_style, read_items
 from ecgr.tasks.losses import BCE, as_loss
 from ecgr.tasks.metrics import CallableMetric, Metric, as_metric
@@ -113,31 +113,29 @@ class Task:
     def __post_init__(self, settings: Any, *reading: Any) -> None:
         if settings is not None:
             raise ConfigError("settings: belong to a run, not to a task; give them to ecgr.compare or ecgr.run")
-        if isinstance(self.model, str) and self.model not in MODELS:
-            raise ConfigError(unknown("model", self.model, MODELS, kind="model"))
-        if not callable(self.model) and not isinstance(self.model, str):
-            raise ConfigError(f"model: {type(self.model).__name__} cannot be called; give a function that makes one")
-        if not (self.trainable is None or isinstance(self.trainable, str) or callable(self.trainable)):
-            raise ConfigError(f"trainable: expected 'head', a pattern or a function, got {shown(self.trainable)}")
-        if not isinstance(self.name, str):
-            raise ConfigError(f"name: expected text, got {self.name!r}")
+        _check_model(self.model, self.trainable, self.name)
         inputs, target, transform, test_transform, cache = reading
         keys = _keys(inputs, target, self.clients)
         read: Callable[..., Reader] = partial(Reader, scored=test_transform or transform, **keys)
         share = self.test if isinstance(self.test, Real) else None
+        given = self.clients if keys.get("client") is None else None
+        halves = self.train, self.test
         if share is not None:
-            _check_share(share, self.train, transform)
-        train, test, notes = encode_halves(self.train, self.train if share is not None else self.test)
+            _check_share(share, transform)
+            halves, given = _parted_frame(self.train, given, float(share))
+        whole = halves[0] is halves[1]
+        train, test, notes = encode_halves(*halves)
         train = _samples(read("train", train, transform=transform, fresh=not cache))
-        clients = _clients(self.clients if keys.get("client") is None else None, train, self.partition)
+        clients = _clients(given, train, self.partition)
         if isinstance(clients, np.ndarray):
             train = replace(train, groups=clients)
-        if share is not None:
-            train, test = parted(train, float(share), seed=0)
+        if whole:
+            train, test = parted(train, float(self.test), seed=0)
             clients = train.groups if isinstance(clients, np.ndarray) else clients
-            notes = (*notes, f"no test samples were given: {len(test)} of {len(train) + len(test)} are held out")
         else:
             test = _samples(read("test", test))
+        if share is not None:
+            notes = (*notes, f"no test samples were given: {len(test)} of {len(train) + len(test)} are held out")
         if self.test_clients is not None:
             test = replace(test, groups=_test_clients(self.test_clients, test, clients))
         loss = as_loss(self.loss)
@@ -244,13 +242,30 @@ def _shape(train: Samples) -> dict[str, int]:
     return {**shape, "outputs": int(np.prod(targets.shape[1:]))}
 
 
-def _check_share(share: Any, train: Any, transform: Transform | None) -> None:
+def _check_share(share: Any, transform: Transform | None) -> None:
     if isinstance(share, bool) or not 0 < share < 1:
         raise ConfigError(f"test: expected samples, or the share that is held out, such as 0.2; got {share!r}")
     if transform is not None:
         raise ConfigError("test: samples that go through a transform are not parted; give the test samples")
-    if isinstance(train, tuple | list) and len(train) in {2, 3} and is_frame(train[0]):
-        raise ConfigError("test: of a DataFrame, Task.from_frame(df, target=…) holds out a share; or give test samples")
+
+
+def _check_model(model: Any, trainable: Any, name: Any) -> None:
+    if isinstance(model, str) and model not in MODELS:
+        raise ConfigError(unknown("model", model, MODELS, kind="model"))
+    if not callable(model) and not isinstance(model, str):
+        raise ConfigError(f"model: {type(model).__name__} cannot be called; give a function that makes one")
+    if not (trainable is None or isinstance(trainable, str) or callable(trainable)):
+        raise ConfigError(f"trainable: expected 'head', a pattern or a function, got {shown(trainable)}")
+    if not isinstance(name, str):
+        raise ConfigError(f"name: expected text, got {name!r}")
+
+
+def _parted_frame(train: Any, clients: Any, share: float) -> tuple[tuple[Any, Any], Any]:
+    """The halves of a DataFrame, with their rows' clients in them; other data as they are, to be parted once read."""
+    if not (isinstance(train, tuple | list) and len(train) in {2, 3} and is_frame(train[0])):
+        return (train, train), clients
+    halves = part_pair(train, clients, share)
+    return halves, clients if len(halves[0]) == len(train) else None
 
 
 def _clients(given: Any, train: Samples, partition: Any) -> Any:

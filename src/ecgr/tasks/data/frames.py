@@ -196,11 +196,38 @@ def _test_rows(frame: Any, target: str, client: str | None, test: Any, seed: int
         return np.asarray(marks, dtype=np.bool_)
     if isinstance(test, bool) or not isinstance(test, int | float) or not 0 < test < 1:
         raise ConfigError(f"test: expected a share such as 0.2, a column or a DataFrame, got {test!r}")
-    ids = frame[target].to_numpy(dtype=object)
-    numbers = _holds_numbers(frame[target])
-    labels = ids.astype(np.float64) if numbers else np.unique(ids.astype(np.str_), return_inverse=True)[1]
-    clients = np.full(len(frame), "") if client is None else frame[client].to_numpy(dtype=object).astype(np.str_)
-    return holdout(clients, labels, float(test), seed)
+    ids = None if client is None else frame[client].to_numpy(dtype=object)
+    return _share_of(frame[target], ids, float(test), seed)
+
+
+def part_pair(train: Any, clients: Any, share: float) -> tuple[Any, Any]:
+    """A DataFrame and its targets as two such pairs: ``share`` of each client's rows are held out.
+
+    Where ``clients`` are an array, or ``train`` has them as its third entry, so has each half.
+    """
+    import pandas as pd  # an optional dependency, and slow to import
+
+    inputs, targets, *groups = train
+    if groups and clients is not None and np.ndim(clients):
+        raise ConfigError("clients: given twice, as clients and as the third entry of train; leave one out")
+    targets = targets if is_frame(targets) or is_series(targets) else pd.DataFrame(np.asarray(targets))
+    ids = np.asarray(groups[0]) if groups else None if clients is None or np.ndim(clients) == 0 else np.asarray(clients)
+    for name, column in (("targets", targets), ("clients", ids)):
+        if column is not None and len(column) != len(inputs):
+            raise DataError(f"train: {len(inputs)} rows and {len(column)} {name}; give one for each row")
+    rows = _share_of(_table(targets).iloc[:, 0], ids, share, seed=0)
+    targets = train[1] if is_frame(train[1]) or is_series(train[1]) else np.asarray(train[1])
+    halves = [(inputs[at], targets[at], *(() if ids is None else (ids[at],))) for at in (~rows, rows)]
+    return halves[0], halves[1]
+
+
+def _share_of(targets: Any, clients: Array | None, share: float, seed: int) -> Mask:
+    """Which rows are held out: a share of each client's, every class in its proportion."""
+    values = targets.to_numpy(dtype=object)
+    numbers = _holds_numbers(targets)
+    labels = values.astype(np.float64) if numbers else np.unique(values.astype(np.str_), return_inverse=True)[1]
+    ids = np.full(len(values), "") if clients is None else clients.astype(np.str_)
+    return holdout(ids, labels, share, seed)
 
 
 def _table(given: Any) -> Any:
