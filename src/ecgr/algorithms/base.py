@@ -235,6 +235,11 @@ def corrector(
     return correct if replaces or adds else None
 
 
+def scalar(value: float) -> Tensor:
+    """A number among named tensors, in float64."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
 def mean_update(results: Sequence[Upload]) -> Tensor:
     """The clients' updates, weighted by their examples among those who took part."""
     return weighted_mean([r.payload["update"] for r in results], [r.examples for r in results])

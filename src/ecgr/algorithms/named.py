@@ -20,8 +20,7 @@ from ecgr.algorithms.base import (
     Trace,
     Upload,
 )
-from ecgr.algorithms.corrections import FedAvg, FedProx
-from ecgr.algorithms.scaffold import Scaffold
+from ecgr.algorithms.corrections import FedAvg, FedProx, Scaffold
 from ecgr.algorithms.server_rules import Adam, Average, Extrapolation, HeavyBall, Lookahead, Yogi
 from ecgr.component import Fraction, Momentum, NonNegative, Positive, State, Tensor, component
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ecgr.algorithms import Trace, Upload
+from ecgr.algorithms.base import scalar
 from ecgr.algorithms.parts import ServerSteps
 from ecgr.algorithms.privacy import DP, Numbers, clipped, epsilon, next_clip, noised_mean
 from ecgr.component import State
@@ -45,7 +46,7 @@ def dp_of(experiment: Experiment) -> DP | None:
 def first_clip(experiment: Experiment) -> State:
     """What the server keeps, and clients get, of a clip that moves."""
     dp = dp_of(experiment)
-    return {} if dp is None or dp.quantile is None else {CLIP: torch.tensor(dp.clip, dtype=torch.float64)}
+    return {} if dp is None or dp.quantile is None else {CLIP: scalar(dp.clip)}
 
 
 def clip_upload(experiment: Experiment, server: State, trace: Trace) -> Trace:
@@ -73,7 +74,7 @@ def noised(
     noise, _ = dp.split(expected)
     mean = noised_mean([r.payload["update"] for r in used], params, clip, noise, expected, numbers)
     moved = next_clip(dp, clip, [r.metrics.get("update_norm", inf) for r in used], expected, numbers)
-    after = {CLIP: torch.tensor(moved, dtype=torch.float64)} if CLIP in server else {}
+    after = {CLIP: scalar(moved)} if CLIP in server else {}
     return [Upload(client=-1, examples=1, payload={"update": mean})], after
 
 
