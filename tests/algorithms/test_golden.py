@@ -205,7 +205,7 @@ def test_scaffold_in_its_second_round_by_hand() -> None:
     """
     task = world({"name": "scaffold"})
     first = played(task)
-    job = ClientJob(1, 1, 1.0, 1, first.params, first.buffers, Scaffold().broadcast(first.server), first.clients[1])
+    job = ClientJob(1, 1, 1.0, 1, first.params, first.buffers, first.clients[1], Scaffold().broadcast(first.server))
     result, state = train_client(job, Workspace(task))
     gradient = s(2 * 0.3459609475799967)
     assert_is(result.payload["update"], gradient - 0.5896471404566650)
@@ -379,7 +379,7 @@ def test_scaffolds_correction_stays_outside_the_momentum_buffer() -> None:
     a = 0.3 + (1 - s(0.6)) + 0.45 - 0.2.  (Inside the buffer the first 0.2 would count 1.9 times.)
     """
     task = world({"name": "scaffold"}, optimizer={"name": "sgd", "lr": 1.0, "momentum": 0.9})
-    job = ClientJob(0, 0, 1.0, 1, flat(0, 0), {}, {"control": signed(0.2)}, {"control": signed(0.0)})
+    job = ClientJob(0, 0, 1.0, 1, flat(0, 0), {}, {"control": signed(0.0)}, {"control": signed(0.2)})
     result, _ = train_client(job, Workspace(task))
     assert_is(result.payload["update"], -(0.3 + 1 - s(0.6) + 0.45 - 0.2))
 
@@ -387,7 +387,7 @@ def test_scaffolds_correction_stays_outside_the_momentum_buffer() -> None:
 def test_the_correction_is_part_of_the_recorded_steps() -> None:
     """With beta 1 the regulated update is the plain one, correction included, to the bit."""
     sections = {"optimizer": {"name": "sgd", "lr": 1.0, "momentum": 0.9}}
-    job = ClientJob(0, 0, 1.0, 1, flat(0, 0), {}, {"control": signed(0.2)}, {"control": signed(0.0)})
+    job = ClientJob(0, 0, 1.0, 1, flat(0, 0), {}, {"control": signed(0.0)}, {"control": signed(0.2)})
     updates = [
         train_client(job, Workspace(world({"name": "scaffold"}, regulator=regulator, **sections)))[0]
         for regulator in ({"name": "none"}, {"name": "ecgr", "beta": 1.0})

@@ -41,16 +41,9 @@ def finish(algorithm: Algorithm, trace: Trace, server: State) -> tuple[State, St
 
 def train(task: Problem, snapshot: Snapshot, client: int, workspace: Workspace) -> tuple[Upload, State]:
     algorithm = task.experiment.algorithm
-    job = ClientJob(
-        client,
-        snapshot.rounds,
-        0.05,
-        1,
-        snapshot.params,
-        snapshot.buffers,
-        algorithm.broadcast(snapshot.server),
-        snapshot.clients.get(client) or algorithm.init_client(snapshot.params),
-    )
+    state = snapshot.clients.get(client) or algorithm.init_client(snapshot.params)
+    server = algorithm.broadcast(snapshot.server)
+    job = ClientJob(client, snapshot.rounds, 0.05, 1, snapshot.params, snapshot.buffers, state, server)
     return train_client(job, workspace)
 
 

@@ -244,7 +244,7 @@ def test_any_other_model_is_left_to_autograd(name: str) -> None:
 def test_a_global_hook_leaves_every_model_to_autograd() -> None:
     handle = nn.modules.module.register_module_forward_hook(lambda module, given, found: None)
     try:
-        assert chain(changed(lambda model: None)) is None
+        assert not qualifies(Workspace(case(MODELS["mlp"])))
     finally:
         handle.remove()
 

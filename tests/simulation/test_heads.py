@@ -18,7 +18,7 @@ from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import ProcessPool
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Snapshot, final_state, simulate, start
-from ecgr.simulation.workspace import Portable, Problem
+from ecgr.simulation.workspace import Problem, portable
 from support.compositions import difference
 from support.problems import same_bits
 
@@ -141,7 +141,7 @@ def test_heads_are_the_same_pooled_and_resumed(tmp_path: Path) -> None:
     for method in ("fedavgm(server_momentum=0.5)@lda", "head_only@ridge"):
         given = problem(method, made)
         whole, _ = played(given)
-        with ProcessPool(Portable.of(given).open, workers=2) as pool:
+        with ProcessPool(portable(given), workers=2) as pool:
             assert difference(given, whole, played(given, pool)[0]) == [], method
         directory = tmp_path / method[:7]
         chosen = experiment(method, made)

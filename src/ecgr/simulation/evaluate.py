@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ecgr.component import State
-from ecgr.simulation.client import ClientJob, fine_tune, user_code
+from ecgr.simulation.client import OfClient, fine_tune, user_code
 from ecgr.simulation.engines import Engine, results
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.losses import evaluation_of, total
@@ -149,25 +149,15 @@ Scores = Mapping[str, float]
 """Of one client: the loss, and each metric that has a value."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OwnJob:
+class OwnJob(OfClient):
     """Score one client on its own test samples; ``run`` gives its `Scores`."""
-
-    client: int
-    round_index: int
-    lr: float
-    cost: int
-    params: Tensor
-    buffers: Mapping[str, Tensor]
-    state: State
 
     def run(self, workspace: Workspace) -> Scores:
         with user_code(f"round {self.round_index + 1}, scoring client {self.client}"):
             workspace.load(self.params, self.buffers, self.state)
             last = workspace.experiment.parts.get("finetune")
             if last is not None and len(workspace.problem.partition.clients[self.client]):
-                lr, begun = last.lr or self.lr, (self.params, self.buffers)
-                fine_tune(ClientJob(self.client, self.round_index, lr, 0, *begun, {}, {}), workspace, last.steps)
+                fine_tune(self, workspace, last.steps, last.lr or self.lr)
             return _scores(workspace, self.client)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -281,35 +281,32 @@ class Problem:
         labels = self.train.targets.reshape(len(self.train)).numpy().astype(np.int64)
         return self.partition.histogram(labels, self.classes)
 
+    def loss_of(self, client: int) -> Any:
+        """What a client minimises: the loss, or what that makes of the client's samples by class."""
+        make = getattr(self.loss, "for_client", None)
+        return self.loss if make is None else make(torch.from_numpy(self.class_counts[client]))
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Portable:
-    """A problem as it is sent to a worker process: arrays shared, the rest as bytes."""
 
-    train: Held
-    test: Held
-    rest: bytes
+def portable(problem: Problem, *, remote: bool = False) -> Callable[[], "Workspace"]:
+    """What opens a problem's workspace in a worker process; its arrays are in shared memory, so that none copies them.
 
-    @classmethod
-    def of(cls, problem: Problem, *, remote: bool = False) -> "Portable":
-        """Move the arrays to shared memory, so that no process copies them.
+    A ``remote`` machine has neither this one's memory nor its files: mapped arrays are sent, too.
+    """
+    parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
+    train, test, parts["server"] = parts.pop("train"), parts.pop("test"), None
+    parts["frozen"] = problem.frozen and replace(problem.frozen, whole=None)
+    if remote:
+        train, test = train.open(), test.open()
+    else:
+        train.share()
+        test.share()
+    for name, part in parts.items():
+        pack_for_workers(name, part)
+    return partial(_opened, train, test, pack(parts))
 
-        A ``remote`` machine has neither this one's memory nor its files: mapped arrays are sent, too.
-        """
-        parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
-        train, test, parts["server"] = parts.pop("train"), parts.pop("test"), None
-        parts["frozen"] = problem.frozen and replace(problem.frozen, whole=None)
-        if remote:
-            train, test = train.open(), test.open()
-        else:
-            train.share()
-            test.share()
-        for name, part in parts.items():
-            pack_for_workers(name, part)
-        return cls(train, test, pack(parts))
 
-    def open(self) -> "Workspace":
-        return Workspace(Problem(train=self.train, test=self.test, **unpack(self.rest)))
+def _opened(train: Held, test: Held, rest: bytes) -> "Workspace":
+    return Workspace(Problem(train=train, test=test, **unpack(rest)))
 
 
 class Workspace:
@@ -364,10 +361,6 @@ class Workspace:
                 return feed.outputs(self.train.inputs, rows, self.moment)
 
         return outputs
-
-    def class_counts(self, client: int) -> Tensor:
-        """A client's samples by class, for losses that depend on them."""
-        return torch.from_numpy(self.problem.class_counts[client])
 
     def _feed_of(self, model: nn.Module, precision: str = "float32") -> Feed:
         return Feed(model, self.problem.mean, self.problem.std, precision)
