@@ -151,8 +151,6 @@ def test_a_node_with_another_version_is_refused_before_it_gets_a_job(
     pool: RayPool[dict[str, int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the two sides it is this one that is made to have another torch."""
-    with pytest.raises(EnvironmentFault, match=r"a node has ecgr 0\.0 \(here .*\), Python None .*install the same"):
-        check_versions({"ecgr": "0.0", "torch": VERSIONS["torch"]})
     monkeypatch.setitem(cast("dict[str, str]", VERSIONS), "torch", "0.0")
     with (
         RayPool(open_workspace, workers=1, cluster=SMALL) as other,
