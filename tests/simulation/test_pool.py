@@ -22,7 +22,7 @@ from ecgr.simulation.engines.pool import Lost, ProcessPool
 from ecgr.simulation.pickling import pack, unpack
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.workspace import portable
-from support.jobs import Dies, Fails, Holding, Log, Square, Surroundings, Waits, open_workspace
+from support.jobs import Dies, Fails, Holding, Log, Square, Surroundings, Waits, answers_of, open_workspace
 
 TESTS = Path(__file__).parents[1]
 
@@ -40,12 +40,6 @@ def running(pid: int) -> bool:
 
 def pids_of(pool: ProcessPool[dict[str, int]]) -> list[int]:
     return [worker.process.pid for worker in pool._workers]
-
-
-def answers_of(pool: ProcessPool[dict[str, int]], jobs: list[Any]) -> list[Any]:
-    """Every answer, and of squares the number alone."""
-    answers: list[Any] = list(pool.map(jobs))
-    return [answer[0] if isinstance(answer, tuple) else answer for answer in answers]
 
 
 @pytest.fixture(scope="module")

@@ -12,7 +12,7 @@ import torch
 from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost, Rest
 from support.commands import ecgr
-from support.jobs import Dies, Fails, Log, Square, open_workspace
+from support.jobs import Dies, Fails, Log, Square, answers_of, open_workspace
 
 ray = pytest.importorskip("ray", reason="the engine ray needs the extra ray")
 
@@ -29,11 +29,6 @@ def pool() -> Iterator[RayPool[dict[str, int]]]:
     with RayPool(open_workspace, workers=1, cluster=SMALL) as pool:
         yield pool
     assert not ray.is_initialized()
-
-
-def answers_of(pool: RayPool[Any], jobs: list[Any]) -> list[Any]:
-    """Every answer, and of squares the number alone."""
-    return [answer[0] if isinstance(answer, tuple) else answer for answer in pool.map(jobs)]
 
 
 def test_the_most_expensive_jobs_start_first_and_results_come_in_the_order_of_the_jobs(
