@@ -227,12 +227,12 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path, busy: bool) -> 
 
 def test_mapped_arrays_travel_beyond_this_machine_and_stay_on_it_otherwise(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    inputs = rng.normal(size=(6400, 4)).astype(np.float32)
+    inputs = rng.normal(size=(1600, 40)).astype(np.float32)
     np.save(tmp_path / "inputs.npy", inputs)
     mapped = np.load(tmp_path / "inputs.npy", mmap_mode="r")
     targets = (inputs[:, 0] > 0).astype(np.int64)
     task = ecgr.Task(
-        model=lambda: torch.nn.Linear(4, 2), train=(mapped, targets), test=(inputs[:8], targets[:8]), clients=2
+        model=lambda: torch.nn.Linear(40, 2), train=(mapped, targets), test=(inputs[:8], targets[:8]), clients=2
     )
     problem = prepare(load(task, {"federation.batch_size": 8}), task.load())
     here, remote = pack(portable(problem)), pack(portable(problem, remote=True))

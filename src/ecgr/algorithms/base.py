@@ -235,9 +235,30 @@ def corrector(
     return correct if replaces or adds else None
 
 
+# Named tensors; two states in one, the second under a prefix
+
+
+def prefixed(prefix: str, state: State) -> dict[str, Tensor]:
+    """A state as a part of another one."""
+    return {prefix + name: tensor for name, tensor in state.items()}
+
+
+def inside(prefix: str, state: State) -> dict[str, Tensor]:
+    """The part of a state under a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def outside(prefix: str, state: State) -> dict[str, Tensor]:
+    """A state without the part under a prefix."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith(prefix)}
+
+
 def scalar(value: float) -> Tensor:
     """A number among named tensors, in float64."""
     return torch.tensor(value, dtype=torch.float64)
+
+
+# What uploads come to
 
 
 def mean_update(results: Sequence[Upload]) -> Tensor:

@@ -21,7 +21,7 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ecgr.algorithms import Plan, Trace, Upload
-from ecgr.algorithms.base import corrector
+from ecgr.algorithms.base import corrector, outside
 from ecgr.component import State
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
@@ -29,7 +29,7 @@ from ecgr.core.stores import STORES, check_room
 from ecgr.errors import ConfigError, EcgrError, NotFiniteWarning, one_line
 from ecgr.simulation.by_hand import Epoch, Trained, qualifies, train_by_hand
 from ecgr.simulation.server import clip_upload
-from ecgr.simulation.workspace import Problem, Workspace, seeded, without_local
+from ecgr.simulation.workspace import LOCAL, Problem, Workspace, seeded
 from ecgr.streams import stream, torch_seed
 
 
@@ -64,7 +64,7 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
     experiment, device = workspace.experiment, workspace.device
     plan = Plan(local_steps(workspace.problem, job.client), job.lr, experiment.optimizer.effective_momentum)
     server = _to(job.server, device)
-    state = _to(experiment.algorithm.begin(plan, job.server, without_local(job.state)), device)
+    state = _to(experiment.algorithm.begin(plan, job.server, outside(LOCAL, job.state)), device)
     trained = train(job, workspace, server, state)
     trace, kept, metrics = regulate(plan, trained, workspace)
     after, payload = experiment.algorithm.finish(clip_upload(experiment, job.server, trace), server, state)

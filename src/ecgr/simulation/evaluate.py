@@ -19,6 +19,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ecgr.algorithms.base import inside
 from ecgr.component import State
 from ecgr.simulation.client import OfClient, fine_tune, user_code
 from ecgr.simulation.engines import Engine, results
@@ -252,7 +253,7 @@ def averaged(average: State, rounds: int, model: Mapping[str, Tensor]) -> State:
 
 def mean_of(average: State) -> dict[str, Tensor]:
     """The mean that is served."""
-    return {name.removeprefix(OLDER): tensor for name, tensor in average.items() if name.startswith(OLDER)}
+    return inside(OLDER, average)
 
 
 def _moved(average: State, part: str, count: int, model: Mapping[str, Tensor]) -> dict[str, Tensor]:

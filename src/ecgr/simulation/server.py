@@ -30,7 +30,7 @@ from ecgr.config.optimizers import SGD
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import ConfigError
 from ecgr.files import append, flush
-from ecgr.simulation.workspace import Feed, Problem, seeded, taken
+from ecgr.simulation.workspace import Problem, seeded, taken
 from ecgr.streams import SystemNumbers, stream, torch_seed
 from ecgr.tasks.losses import evaluation_of
 
@@ -150,7 +150,7 @@ def server_steps(problem: Problem, params: Tensor, buffers: State, round_index: 
     seed = problem.experiment.run.seed
     problem.spec.write(params, model)
     write_buffers(buffers, model)
-    feed, loss = Feed(model, problem.mean, problem.std), evaluation_of(problem.loss)
+    feed, loss = problem.feed(model), evaluation_of(problem.loss)
     optimizer = SGD(lr=part.lr, momentum=0.0).build(problem.spec.tensors(model), lr=part.lr)
     batch, rng = min(part.batch or len(samples), len(samples)), stream(seed, "server", round_index)
     with seeded(torch_seed(seed, "server", round_index)):
