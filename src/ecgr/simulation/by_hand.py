@@ -25,7 +25,7 @@ from torch.nn.modules import module as torch_module
 from ecgr.algorithms.base import corrector
 from ecgr.component import State
 from ecgr.config.optimizers import SGD, AdamW
-from ecgr.core.recorder import Recorder, Steps
+from ecgr.core.recorder import Steps
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
 from ecgr.simulation.workspace import Workspace, seeded
@@ -163,7 +163,7 @@ OPTIMIZERS: Mapping[type, Callable[[Any, float], Move]] = {SGD: sgd, AdamW: adam
 class Trained(NamedTuple):
     """``start - end``, or the steps that led there where they were recorded; the mean loss over the samples seen."""
 
-    update: Tensor | Recorder | Steps
+    update: Tensor | Steps
     loss: float
 
 

@@ -25,7 +25,7 @@ from ecgr.algorithms.base import corrector, outside
 from ecgr.component import State
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
-from ecgr.core.stores import STORES, check_room
+from ecgr.core.stores import check_room
 from ecgr.errors import ConfigError, EcgrError, NotFiniteWarning, one_line
 from ecgr.simulation.by_hand import Epoch, Trained, qualifies, train_by_hand
 from ecgr.simulation.server import clip_upload
@@ -68,7 +68,7 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
     trained = train(job, workspace, server, state)
     trace, kept, metrics = regulate(plan, trained, workspace)
     after, payload = experiment.algorithm.finish(clip_upload(experiment, job.server, trace), server, state)
-    held = None if isinstance(trained.update, Tensor) else trained.update.store
+    held = None if isinstance(trained.update, Tensor) else trained.update.rows.name
     upload = Upload(
         client=job.client,
         examples=len(workspace.problem.partition.clients[job.client]),
@@ -126,7 +126,8 @@ def train_by_autograd(job: ClientJob, workspace: Workspace, server: State, state
             optimizer.step()
             seen += len(batch)
             total += loss.detach() * len(batch)
-    return Trained(recorder or start - workspace.spec.read(model), float(total) / seen)
+    update = start - workspace.spec.read(model) if recorder is None else recorder.recorded()
+    return Trained(update, float(total) / seen)
 
 
 def fine_tune(job: OfClient, workspace: Workspace, steps: int, lr: float) -> None:
@@ -156,7 +157,7 @@ def regulate(plan: Plan, trained: Trained, workspace: Workspace) -> tuple[Trace,
     metrics = {
         "update_norm": float(made.flat.norm()),
         **made.regulation.metrics,
-        "steps_memory": STORES[steps.store].room(workspace.spec.size, plan.steps).memory,
+        "steps_memory": steps.rows.room(workspace.spec.size, plan.steps).memory,
         "regulation_seconds": seconds,
     }
     return trace, made.regulation.kept, metrics
