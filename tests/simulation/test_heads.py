@@ -133,8 +133,8 @@ def test_head_only_takes_one_round_and_the_others_cost_nothing() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("method", ["fedavgm(server_momentum=0.5)@lda", "head_only@ridge"])
 def test_heads_are_the_same_pooled_and_resumed(method: str, tmp_path: Path) -> None:
-    directory = run_in_three_ways(experiment(method, made := task()), tmp_path)
-    given = problem(method, made)
+    made = task()
+    directory, given = run_in_three_ways(experiment(method, made), tmp_path), problem(method, made)
     found, expected = load_file(directory / "model.safetensors"), final_state(given, played(given)[0])
     assert all(same_bits(found[name], tensor) for name, tensor in expected.items())
 
