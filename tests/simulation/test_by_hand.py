@@ -86,7 +86,7 @@ def of_method(method: str) -> Problem:
 
 
 MLP = MODELS["mlp"]
-STEPS = [
+STEPS: list[dict[str, Any]] = [
     {"optimizer": {"name": "sgd", "lr": 0.1, "momentum": 0.0}},
     {"optimizer": {"name": "adamw", "lr": 0.01}},
     *({"regulator": {"name": "ecgr", "beta": 0.0}, "run": {"store": store}} for store in ("dense", "int8", "disk")),
