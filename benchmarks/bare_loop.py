@@ -4,7 +4,7 @@ No simulator: images are normalised and laid out beforehand, every process knows
 goes through a pipe is the model and back. Nothing here is recorded, checked, logged or recoverable.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 import torch.multiprocessing as mp
 from torch.nn.functional import cross_entropy
 
-from ecgr.simulation.workspace import Portable, Problem
+from ecgr.simulation.workspace import Problem, Workspace, portable
 
 BATCH_OF_TEST = 1000
 
@@ -35,10 +35,10 @@ def load(vector: torch.Tensor, parameters: Sequence[torch.Tensor]) -> None:
         parameter.copy_(piece.view(parameter.shape))
 
 
-def work(pipe: Connection, portable: Portable, clients: Sequence[int], test: slice) -> None:
+def work(pipe: Connection, opened: Callable[[], Workspace], clients: Sequence[int], test: slice) -> None:
     """One process: answer each global model with its clients' weighted sum and its share of the test images."""
     torch.set_num_threads(1)
-    problem = portable.open().problem
+    problem = opened().problem
     experiment = problem.experiment
     lr, momentum, batch = (
         experiment.optimizer.lr,
@@ -84,7 +84,7 @@ class BareLoop:
     """Two processes and one round at a time."""
 
     def __init__(self, problem: Problem, processes: int = 2) -> None:
-        portable = Portable.of(problem)
+        opened = portable(problem)
         self._samples = sum(problem.partition.sizes())
         self._vector = torch.nn.utils.parameters_to_vector(problem.model.parameters()).detach()
         shares: list[list[int]] = [[] for _ in range(processes)]
@@ -96,7 +96,7 @@ class BareLoop:
         self._pipes, self._processes = [], []
         for share, start, stop in zip(shares, tests[:-1], tests[1:], strict=True):
             ours, theirs = context.Pipe()
-            process = context.Process(target=work, args=(theirs, portable, share, slice(start, stop)), daemon=True)
+            process = context.Process(target=work, args=(theirs, opened, share, slice(start, stop)), daemon=True)
             process.start()
             theirs.close()  # so that the end of the process ends the pipe
             self._pipes.append(ours)

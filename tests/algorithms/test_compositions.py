@@ -33,7 +33,7 @@ from ecgr.algorithms import (
     compose,
 )
 from ecgr.algorithms.server_rules import Average, Extrapolation, HeavyBall, Lookahead, NormUnion
-from oracles.two_clients import EVERYBODY, MEAN, U_A, U_B, assert_is, signed
+from oracles.two_clients import EVERYBODY, MEAN, U_A, U_B, assert_is, signed, uploads_of
 from support.problems import TRAINED, flat, same_bits
 
 
@@ -119,9 +119,7 @@ def test_scaffold_with_damping_by_hand() -> None:
     by_gradient, by_steps = Scaffold(damping=0.5, units="gradient"), Scaffold(damping=0.5)
     assert_is(by_gradient.finish(trace, server, client)[0]["control"], 3.6)
     assert_is(by_steps.finish(trace, server, client)[0]["control"], 4.6)
-    term = by_gradient.gradient_term(signed(9.0), signed(8.0), server, client)
-    assert term is not None
-    assert_is(term, 0.4)
+    assert_is(by_gradient.gradient_term(signed(9.0), signed(8.0), server, client), 0.4)
     assert by_gradient.step_term(server, client) is None
     assert by_steps.gradient_term(signed(9.0), signed(8.0), server, client) is None
 
@@ -144,16 +142,12 @@ def test_fedcm_by_hand() -> None:
     """
     correction = FedCM(alpha=0.25)
     assert correction.direction(signed(1.0), correction.init_server(flat(0, 0)), {}) is None
-    algorithm, results = compose(correction), []
-    for client, (examples, steps, update) in enumerate([(2, 2, U_A), (1, 1, U_B)]):
-        trace = Trace(signed(update), signed(update), steps, lr=0.1, momentum=0.5)
-        results.append(Upload(client, examples, algorithm.finish(trace, {}, {})[1]))
+    algorithm = compose(correction)
+    results = uploads_of(algorithm, lr=0.1, momentum=0.5)
     params, server = algorithm.aggregate(flat(0, 0), {}, results, EVERYBODY, 0.1)
     assert_is(params, -MEAN)
     assert_is(server["direction"], 5 * MEAN)
-    direction = algorithm.direction(signed(1.0), algorithm.broadcast(server), {})
-    assert direction is not None
-    assert_is(direction, 0.25 + 0.75 * 5 * MEAN)
+    assert_is(algorithm.direction(signed(1.0), algorithm.broadcast(server), {}), 0.25 + 0.75 * 5 * MEAN)
 
 
 def test_feddyn_by_hand() -> None:
@@ -176,9 +170,7 @@ def test_feddyn_by_hand() -> None:
     assert_is(after, -2 * mean)
     assert_is(algorithm.served(after, server), -mean)
     begun = algorithm.begin(Plan(2, 0.5, 0.0), {}, states[0])
-    term = algorithm.gradient_term(signed(1.0), signed(0.25), {}, begun)
-    assert term is not None
-    assert_is(term, 0.4 * (0.75 - U_A))
+    assert_is(algorithm.gradient_term(signed(1.0), signed(0.25), {}, begun), 0.4 * (0.75 - U_A))
 
 
 def test_fedacg_by_hand() -> None:
@@ -210,10 +202,7 @@ def test_there_is_a_case_by_hand_for_every_algorithm_and_every_rule() -> None:
 def test_fednova_under_extrapolation_counts_the_updates_at_their_length_after_its_own_scaling() -> None:
     """a = 2 and 1, so scale 5/3 and parts u_A / 2, u_B: the lengths that the step is a mean of."""
     algorithm = compose(FedNova(), Extrapolation(average=False))
-    results = []
-    for client, (examples, steps, update) in enumerate([(2, 2, U_A), (1, 1, U_B)]):
-        trace = Trace(signed(update), signed(update), steps, lr=1.0, momentum=0.0)
-        results.append(Upload(client, examples, algorithm.finish(trace, {}, {})[1]))
+    results = uploads_of(algorithm)
     scaled = [5 / 3 * U_A / 2, 5 / 3 * U_B]
     mean = (2 * scaled[0] + scaled[1]) / 3
     square = 2 * (2 * scaled[0] ** 2 + scaled[1] ** 2) / 3

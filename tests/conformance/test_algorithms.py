@@ -1,81 +1,25 @@
-"""Every entry of ALGORITHMS with every regulator, through the one training loop. A new entry is tested by existing."""
-
-from itertools import product
+"""Every entry of ALGORITHMS, through the one training loop. A new entry is tested by existing."""
 
 import pytest
 import torch
 
 import ecgr.algorithms
-from ecgr.algorithms import ALGORITHMS, Algorithm, Plan, Population, Trace, Upload, compose
+from ecgr.algorithms import ALGORITHMS, Plan, Population, Trace, Upload, compose
 from ecgr.component import State
-from ecgr.core.regulators import REGULATORS
-from ecgr.simulation.client import ClientJob, train_client
+from ecgr.simulation.client import train_client
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.rounds import Snapshot, participants, play_round, start
-from ecgr.simulation.workspace import Problem, Workspace
+from ecgr.simulation.rounds import participants, play_round, round_jobs, start
+from ecgr.simulation.workspace import Workspace
 from support.problems import TRAINED
 from support.problems import four_clients as task
-from support.quick import quick_where
 
 OTHER_STEP = {"fedadam", "fedyogi", "fedexp"}  # the model that is handed out does not move by the mean update
 
 every = pytest.mark.parametrize("name", sorted(TRAINED))
-with_every_regulator = pytest.mark.parametrize(
-    ("name", "regulator"),
-    quick_where(
-        lambda name, regulator: name == "fedavg" or regulator == "ecgr",
-        product(sorted(TRAINED), sorted(REGULATORS)),
-    ),
-)
 
 
 def finite(state: State) -> bool:
     return all(bool(torch.isfinite(tensor).all()) for tensor in state.values())
-
-
-def finish(algorithm: Algorithm, trace: Trace, server: State) -> tuple[State, State]:
-    """A client's first round, of which the trace is given."""
-    plan = Plan(trace.steps, trace.lr, trace.momentum)
-    return algorithm.finish(trace, server, algorithm.begin(plan, server, algorithm.init_client(trace.plain)))
-
-
-def train(task: Problem, snapshot: Snapshot, client: int, workspace: Workspace) -> tuple[Upload, State]:
-    algorithm = task.experiment.algorithm
-    job = ClientJob(
-        client,
-        snapshot.rounds,
-        0.05,
-        1,
-        snapshot.params,
-        snapshot.buffers,
-        algorithm.broadcast(snapshot.server),
-        snapshot.clients.get(client) or algorithm.init_client(snapshot.params),
-    )
-    return train_client(job, workspace)
-
-
-@with_every_regulator
-def test_a_round_with_every_regulator_moves_the_model_and_stays_finite(name: str, regulator: str) -> None:
-    problem = task(name, regulator={"name": regulator})
-    snapshot, workspace = start(problem), Workspace(problem)
-    results = []
-    for client in range(4):
-        result, state = train(problem, snapshot, client, workspace)
-        assert finite(result.payload)
-        assert finite(state)
-        assert result.payload["update"].shape == snapshot.params.shape
-        assert result.steps == [3, 1, 2, 1][client]
-        assert bool(result.kept) == (regulator != "none")
-        assert set(result.kept) <= set(range(result.steps))
-        results.append(result)
-    params, server = problem.experiment.algorithm.aggregate(
-        snapshot.params, snapshot.server, results, Population(clients=4, examples=24), 0.05
-    )
-    assert params.dtype == torch.float32
-    assert torch.isfinite(params).all()
-    assert not torch.equal(params, snapshot.params)
-    assert finite(server)
-    assert set(server) >= set(snapshot.server)
 
 
 @every
@@ -103,7 +47,7 @@ def test_one_client_alone_with_plain_updates_moves_the_model_to_its_end_point(na
     """w - (w - end) is end, up to the last bit of the larger of the two."""
     problem = task(name, regulator={"name": "none"})
     snapshot, workspace = start(problem), Workspace(problem)
-    result, _ = train(problem, snapshot, 0, workspace)
+    result, _ = train_client(round_jobs(problem, snapshot)[0], workspace)
     end = workspace.spec.read(workspace.model)
     algorithm = problem.experiment.algorithm
     params = algorithm.served(
@@ -123,8 +67,10 @@ def test_aggregation_weighs_by_examples_and_not_by_order_of_magnitude(name: str)
 
     def upload(client: int, examples: int, value: float) -> Upload:
         update = torch.full((5,), value)
+        server = algorithm.init_server(params)
+        begun = algorithm.begin(Plan(2, 0.1, 0.9), server, algorithm.init_client(params))
         trace = Trace(update, update, steps=2, lr=0.1, momentum=0.9)
-        return Upload(client, examples, finish(algorithm, trace, algorithm.init_server(params))[1])
+        return Upload(client, examples, algorithm.finish(trace, server, begun)[1])
 
     everybody = Population(clients=2, examples=10**9 + 1)
     alone, both = (

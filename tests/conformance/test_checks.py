@@ -78,12 +78,15 @@ def test_a_part_that_can_be_changed_is_told_so() -> None:
         check_regulator(Loose)
 
 
-@dataclass(frozen=True)
-class InPlace(Defaults):
-    """Adds to the update that it is given."""
+def sending(change: Callable[[torch.Tensor], torch.Tensor]) -> Any:
+    """An algorithm whose clients send their update, changed."""
 
-    def finish(self, trace: Any, server: Any, client: Any) -> Any:
-        return client, {"update": trace.update.add_(1.0)}
+    @dataclass(frozen=True)
+    class Broken(Defaults):
+        def finish(self, trace: Any, server: Any, client: Any) -> Any:
+            return client, {"update": change(trace.update)}
+
+    return Broken
 
 
 @dataclass(frozen=True)
@@ -92,22 +95,6 @@ class NotTensors(Defaults):
 
     def init_client(self, params: Any) -> Any:
         return {"rounds": 3}
-
-
-@dataclass(frozen=True)
-class Restless(Defaults):
-    """Moves although nobody did."""
-
-    def finish(self, trace: Any, server: Any, client: Any) -> Any:
-        return client, {"update": trace.update + 1.0}
-
-
-@dataclass(frozen=True)
-class Random(Defaults):
-    """Draws from a global generator."""
-
-    def finish(self, trace: Any, server: Any, client: Any) -> Any:
-        return client, {"update": trace.update * torch.rand(())}
 
 
 @dataclass(frozen=True)
@@ -121,10 +108,10 @@ class OneMethod:
 @pytest.mark.parametrize(
     ("algorithm", "message"),
     [
-        (InPlace, "it changes update in place"),
+        (sending(lambda update: update.add_(1.0)), "it changes update in place"),
         (NotTensors, "init_client holds something else than tensors"),
-        (Restless, "clients that did not move at all make the server move"),
-        (Random, "the same round from the same state comes out differently"),
+        (sending(lambda update: update + 1.0), "clients that did not move at all make the server move"),
+        (sending(lambda update: update * torch.rand(())), "the same round from the same state comes out differently"),
     ],
 )
 def test_an_algorithm_that_breaks_a_promise_is_told_which(algorithm: Any, message: str) -> None:

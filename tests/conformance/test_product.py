@@ -24,8 +24,9 @@ from ecgr.runs.record import Position
 from ecgr.simulation.by_hand import qualifies
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.engines.pool import ProcessPool
+from ecgr.simulation.pickling import pack, unpack
 from ecgr.simulation.rounds import Snapshot, final_state, play_round, start
-from ecgr.simulation.workspace import Portable, Problem, Workspace
+from ecgr.simulation.workspace import Problem, Workspace, portable
 from ecgr.tasks.losses import LOSSES
 from support.compositions import VARIANTS, covering, difference, linear, model, pairs, tiny, whole
 from support.problems import TRAINED
@@ -66,9 +67,9 @@ class Workspaces:
     of_last: bytes = b""
     last: Workspace | None = None
 
-    def of(self, problem: Portable) -> Workspace:
-        if self.last is None or self.of_last != problem.rest:
-            self.of_last, self.last = problem.rest, problem.open()
+    def of(self, problem: bytes) -> Workspace:
+        if self.last is None or self.of_last != problem:
+            self.of_last, self.last = problem, unpack(problem)()
         return self.last
 
 
@@ -76,7 +77,7 @@ class Workspaces:
 class JobOf:
     """A job, and the problem that it is of."""
 
-    problem: Portable
+    problem: bytes
     job: Any
 
     @property
@@ -92,7 +93,7 @@ class Pooled:
     """An engine for one problem in a pool for many: starting processes takes longer than the rounds."""
 
     pool: ProcessPool[Workspaces]
-    problem: Portable
+    problem: bytes
 
     def map(self, jobs: Sequence[Any]) -> Iterator[Any]:
         return self.pool.map([JobOf(self.problem, job) for job in jobs])
@@ -100,7 +101,7 @@ class Pooled:
 
 def pooled(problem: Problem, pool: ProcessPool[Workspaces]) -> Snapshot:
     """Clients and evaluation in other processes."""
-    return two_rounds(problem, Pooled(pool, Portable.of(problem)))[1]
+    return two_rounds(problem, Pooled(pool, pack(portable(problem))))[1]
 
 
 def federated(problem: Problem, folder: Path) -> Snapshot:

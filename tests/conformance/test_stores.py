@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from torch import Tensor, nn
 from torch.optim import SGD
 
 import ecgr
-from ecgr.algorithms import Upload
 from ecgr.core import stores
 from ecgr.core.regulators import ECGR
 from ecgr.core.stores import STORES, DenseStore, check_room, pick
@@ -27,15 +25,14 @@ from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.simulation.client import train_client
 from ecgr.simulation.rounds import round_jobs, start
 from ecgr.simulation.workspace import Workspace
-from support.problems import blobs, offer, problem, same_bits, small_net
+from ecgr.testing import _check_answers
+from support.problems import four_clients, same_bits
 from support.quick import examples
 
 every = pytest.mark.parametrize("name", sorted(STORES))
 
-# How far answers may be from exact arithmetic, relative to the steps' lengths: inner products, and combinations. A
-# store that is not named here is held to the exact ones; a lossy one declares itself.
-EXACT = (1e-6, 1e-6)
-TOLERANCES = {"int8": (2e-2, 2e-2)}
+TOLERANCES = {"int8": 2e-2}
+"""How far answers may be from exact arithmetic, relative to the steps' lengths; others are held to 1e-6."""
 
 
 def filled(name: str, rows: Tensor, steps: int | None = None) -> DenseStore:
@@ -50,21 +47,9 @@ def random_rows(T: int, d: int, seed: int = 0) -> Tensor:
 
 
 def check_against_dense(name: str, rows: Tensor) -> None:
-    store, G = filled(name, rows), rows.double()
-    T, d = rows.shape
-    products, combinations = TOLERANCES.get(name, EXACT)
-    norms = G.norm(dim=1)
-    gram = store.gram()
-    assert gram.shape == (T, T)
-    assert gram.dtype == torch.float64
-    assert torch.equal(gram, gram.T)
-    assert ((gram - G @ G.T).abs() <= products * norms[:, None] * norms[None]).all()
-    coefficients = torch.linspace(-1, 2, T, dtype=torch.float64)
-    combined = store.combine(coefficients)
-    assert combined.shape == (d,)
-    assert combined.dtype == torch.float32
-    error = (combined.double() - coefficients @ G).norm()
-    assert float(error) <= combinations * float(coefficients.abs() @ norms)
+    store = filled(name, rows)
+    _check_answers(name, store, rows.double(), TOLERANCES.get(name, 1e-6))
+    assert store.combine(torch.ones(len(rows), dtype=torch.float64)).dtype == torch.float32
 
 
 @every
@@ -143,7 +128,7 @@ def test_float64_displacements_are_answered_in_float64_and_left_as_they_are(name
     rows = random_rows(40, 30).double() * 1e-12 + 1e-13 / 3
     store = filled(name, rows)
     coefficients = torch.linspace(-1, 2, 40, dtype=torch.float64)
-    tolerance = 1e-14 if name in {"dense", "disk", "auto"} else TOLERANCES[name][1]
+    tolerance = 1e-14 if name in {"dense", "disk", "auto"} else TOLERANCES[name]
     for _ in range(2):  # the first answer changes nothing
         combined = store.combine(coefficients)
         assert combined.dtype == torch.float64
@@ -221,23 +206,6 @@ def test_what_is_not_finite_does_not_disappear(name: str, value: float) -> None:
     assert not torch.isfinite(filled(name, rows).gram()[1, 1])
 
 
-def trained(store: str, regulator: str, monkeypatch: pytest.MonkeyPatch) -> Upload:
-    offer(monkeypatch, small_net=small_net)
-    chosen = problem(
-        blobs(90),
-        [range(90)],
-        model={"name": "small_net"},
-        regulator={"name": regulator},
-        algorithm={"name": "scaffold"},
-        optimizer={"lr": 0.05},
-        federation={"batch_size": 8, "local_epochs": 2},
-        run={"store": store},
-    )
-    snapshot = start(chosen)
-    snapshot = replace(snapshot, server={"control": 0.01 * torch.ones_like(snapshot.params)})
-    return train_client(round_jobs(chosen, snapshot)[0], Workspace(chosen))[0]
-
-
 # Room
 
 
@@ -292,11 +260,9 @@ def test_auto_says_what_it_picked(monkeypatch: pytest.MonkeyPatch) -> None:
         model(torch.ones(2, 6)).sum().backward()
         optimizer.step()
     assert steps.store == "disk"
-    monkeypatch.setattr(
-        stores, "free_memory", lambda device="cpu": 12_000
-    )  # 24 steps, whose inner products take 4.6 kB
-    offer(monkeypatch, small_net=small_net)
-    assert trained("auto", "ecgr", monkeypatch).store == "disk"
+    task = four_clients(run={"store": "auto"}, federation={"batch_size": 1, "local_epochs": 4})
+    monkeypatch.setattr(stores, "free_memory", lambda device="cpu": 30_000)  # 40 steps, with inner products of 12.8 kB
+    assert train_client(round_jobs(task, start(task))[0], Workspace(task))[0].store == "disk"
 
 
 @pytest.mark.parametrize(

@@ -17,8 +17,12 @@ from support.recorder_loops import EXACT, ON_ENTRY, REFUSED, load_state_dict_fir
 LATE: list[Run] = [weights_clipped_through_data, load_state_dict_first]
 
 
+@pytest.mark.parametrize("at_once", [True, False])
 @pytest.mark.parametrize("run", EXACT, ids=lambda run: run.__name__)
-def test_what_can_be_recorded_is_recorded_exactly(run: Run) -> None:
+def test_what_can_be_recorded_is_recorded_exactly(run: Run, at_once: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also on a device that answers late."""
+    if not at_once:
+        monkeypatch.setattr(guards, "AT_ONCE", frozenset())
     loop = Loop()
     run(loop)
     check_exact(loop)
@@ -181,28 +185,15 @@ def test_asked_inside_of_the_block_it_looks_first() -> None:
         recorder.regulated(ecgr.ECGR())
 
 
-@pytest.mark.parametrize("run", LATE, ids=lambda run: run.__name__)
-def test_a_device_that_answers_late_is_asked_on_leaving_the_block(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "AT_ONCE", frozenset())
-    loop = Loop()
-    with pytest.raises(ecgr.RecordingError, match=r"a parameter was changed (between step 1|before the first)"):
-        run(loop)
-    assert len(loop.oracle) == 3  # the loop was not held up
-
-
-@pytest.mark.parametrize("run", [run for run in REFUSED if run not in LATE], ids=lambda run: run.__name__)
+@pytest.mark.parametrize("run", REFUSED, ids=lambda run: run.__name__)
 def test_a_device_that_answers_late_refuses_as_much(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guards, "AT_ONCE", frozenset())
-    with pytest.raises(ecgr.RecordingError):
-        run(Loop())
-
-
-@pytest.mark.parametrize("run", EXACT, ids=lambda run: run.__name__)
-def test_a_device_that_answers_late_refuses_nothing_else(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is seen between steps elsewhere is asked for on leaving the block."""
     monkeypatch.setattr(guards, "AT_ONCE", frozenset())
     loop = Loop()
-    run(loop)
-    check_exact(loop)
+    line = r"a parameter was changed (between step 1|before the first)" if run in LATE else None
+    with pytest.raises(ecgr.RecordingError, match=line):
+        run(loop)
+    assert run not in LATE or len(loop.oracle) == 3  # the loop was not held up
 
 
 def test_version_counters_know_of_everything_but_data() -> None:

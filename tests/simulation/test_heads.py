@@ -15,11 +15,10 @@ import ecgr
 from ecgr.config.methods import method_settings
 from ecgr.errors import ConfigError
 from ecgr.simulation.engines import SerialEngine
-from ecgr.simulation.engines.pool import ProcessPool
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Snapshot, final_state, simulate, start
-from ecgr.simulation.workspace import Portable, Problem
-from support.compositions import difference
+from ecgr.simulation.workspace import Problem
+from support.commands import run_in_three_ways
 from support.problems import same_bits
 
 WIDTH, CLASSES = 6, 3
@@ -131,25 +130,13 @@ def test_head_only_takes_one_round_and_the_others_cost_nothing() -> None:
     assert rows[0]["train_loss"] is None
 
 
-def interrupted(row: Any) -> None:
-    raise KeyboardInterrupt
-
-
 @pytest.mark.slow
-def test_heads_are_the_same_pooled_and_resumed(tmp_path: Path) -> None:
+@pytest.mark.parametrize("method", ["fedavgm(server_momentum=0.5)@lda", "head_only@ridge"])
+def test_heads_are_the_same_pooled_and_resumed(method: str, tmp_path: Path) -> None:
     made = task()
-    for method in ("fedavgm(server_momentum=0.5)@lda", "head_only@ridge"):
-        given = problem(method, made)
-        whole, _ = played(given)
-        with ProcessPool(Portable.of(given).open, workers=2) as pool:
-            assert difference(given, whole, played(given, pool)[0]) == [], method
-        directory = tmp_path / method[:7]
-        chosen = experiment(method, made)
-        with pytest.raises(KeyboardInterrupt):
-            ecgr.run(chosen, directory, watch=interrupted)
-        ecgr.run(chosen, directory, resume=True)
-        found = load_file(directory / "model.safetensors")
-        assert all(same_bits(found[name], tensor) for name, tensor in final_state(given, whole).items())
+    directory, given = run_in_three_ways(experiment(method, made), tmp_path), problem(method, made)
+    found, expected = load_file(directory / "model.safetensors"), final_state(given, played(given)[0])
+    assert all(same_bits(found[name], tensor) for name, tensor in expected.items())
 
 
 def test_the_number_of_rounds_is_part_of_a_run_with_a_head_at_its_end() -> None:

@@ -26,7 +26,7 @@ from ecgr.simulation.rounds import Outcome, simulate, start
 from ecgr.simulation.workspace import LOCAL, Problem
 from ecgr.tasks.partition import Partition
 from ecgr.tasks.task import Task
-from support.commands import rows_without_times
+from support.commands import run_in_three_ways
 from support.problems import Watching, same_bits
 from support.quick import quick_where
 
@@ -257,10 +257,5 @@ def test_a_client_alone_is_scored_on_its_own_samples_and_pooled_on_everybodys(tm
 
 def test_the_parts_are_the_same_pooled_and_resumed(tmp_path: Path) -> None:
     chosen = experiment("scaffold+ecgr+local(part=norm)+finetune(steps=3)", **{"federation.participation": 0.67})
-    run(chosen, tmp_path / "serial")
-    run(chosen, tmp_path / "pool", workers=2)
-    run(chosen.replace({"federation.rounds": 1}), tmp_path / "resumed")
-    run(chosen, tmp_path / "resumed", resume=True)
-    rows = [rows_without_times(tmp_path / name) for name in ("serial", "pool", "resumed")]
-    assert rows[0] == rows[1] == rows[2]
-    assert RunRecord.open(tmp_path / "serial").manifest["method"] == "scaffold+ecgr+local+finetune(steps=3)"
+    manifest = RunRecord.open(run_in_three_ways(chosen, tmp_path)).manifest
+    assert manifest["method"] == "scaffold+ecgr+local+finetune(steps=3)"

@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import pickle
 import shutil
 import signal
 import subprocess
@@ -22,8 +21,8 @@ from ecgr.errors import EnvironmentFault
 from ecgr.simulation.engines.pool import Lost, ProcessPool
 from ecgr.simulation.pickling import pack, unpack
 from ecgr.simulation.prepare import prepare
-from ecgr.simulation.workspace import Portable
-from support.jobs import Dies, Fails, Holding, Log, Square, Surroundings, Waits, open_workspace
+from ecgr.simulation.workspace import portable
+from support.jobs import Dies, Fails, Holding, Log, Square, Surroundings, Waits, answers_of, open_workspace
 
 TESTS = Path(__file__).parents[1]
 
@@ -41,12 +40,6 @@ def running(pid: int) -> bool:
 
 def pids_of(pool: ProcessPool[dict[str, int]]) -> list[int]:
     return [worker.process.pid for worker in pool._workers]
-
-
-def answers_of(pool: ProcessPool[dict[str, int]], jobs: list[Any]) -> list[Any]:
-    """Every answer, and of squares the number alone."""
-    answers: list[Any] = list(pool.map(jobs))
-    return [answer[0] if isinstance(answer, tuple) else answer for answer in answers]
 
 
 @pytest.fixture(scope="module")
@@ -234,20 +227,18 @@ def test_workers_end_when_their_parent_is_killed(tmp_path: Path, busy: bool) -> 
 
 def test_mapped_arrays_travel_beyond_this_machine_and_stay_on_it_otherwise(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
-    inputs = rng.normal(size=(64, 4)).astype(np.float32)
+    inputs = rng.normal(size=(1600, 40)).astype(np.float32)
     np.save(tmp_path / "inputs.npy", inputs)
     mapped = np.load(tmp_path / "inputs.npy", mmap_mode="r")
     targets = (inputs[:, 0] > 0).astype(np.int64)
     task = ecgr.Task(
-        model=lambda: torch.nn.Linear(4, 2), train=(mapped, targets), test=(inputs[:8], targets[:8]), clients=2
+        model=lambda: torch.nn.Linear(40, 2), train=(mapped, targets), test=(inputs[:8], targets[:8]), clients=2
     )
     problem = prepare(load(task, {"federation.batch_size": 8}), task.load())
-    here, remote = Portable.of(problem), Portable.of(problem, remote=True)
-    content = pickle.dumps((remote.train.inputs.numpy(), remote.train.targets.numpy()), protocol=5)
-    assert len(pickle.dumps(here.train.inputs)) < inputs.nbytes  # the file's place alone
+    here, remote = pack(portable(problem)), pack(portable(problem, remote=True))
+    assert len(here) < inputs.nbytes < len(remote)  # the file's place alone
     (tmp_path / "inputs.npy").unlink()
-    assert np.array_equal(pickle.loads(content)[0], inputs)
-    assert np.array_equal(remote.open().train.inputs.numpy(), inputs)
+    assert np.array_equal(unpack(remote)().train.inputs.numpy(), inputs)
 
 
 def test_what_is_shared_is_named_and_not_packed_again() -> None:

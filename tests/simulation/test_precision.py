@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from ecgr.core.recorder import Recorder
+from ecgr.core.recorder import Steps
 from ecgr.errors import ConfigError
 from ecgr.runs.calibration import precision_note
 from ecgr.simulation.client import train
@@ -32,10 +32,10 @@ def test_a_clients_round_in_bf16_is_near_float32s_and_all_that_is_kept_is_float3
     for precision in PRECISIONS:
         chosen = task(precision)
         workspace = Workspace(chosen)
-        recorder = train(round_jobs(chosen, start(chosen))[0], workspace, {}, {}).update
-        assert isinstance(recorder, Recorder)
+        steps = train(round_jobs(chosen, start(chosen))[0], workspace, {}, {}).update
+        assert isinstance(steps, Steps)
         assert {p.dtype for p in workspace.model.parameters()} == {torch.float32}
-        updates[precision] = recorder.plain
+        updates[precision] = steps.plain
     exact, rounded = updates["float32"], updates["bf16"]
     assert rounded.dtype == torch.float32
     assert not torch.equal(exact, rounded)

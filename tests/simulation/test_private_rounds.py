@@ -18,7 +18,7 @@ from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.prepare import prepare
 from ecgr.simulation.rounds import Snapshot, StatesInMemory, participants, round_jobs, simulate, start
 from ecgr.simulation.server import CLIP
-from support.commands import rows_without_times
+from support.commands import run_in_three_ways
 from support.private import linear
 from support.problems import offer, same_bits, small_net
 
@@ -89,14 +89,7 @@ def test_a_round_without_clients_adds_noise_and_no_more() -> None:
 def test_pool_resumed_and_serial_give_the_same_bits(method: str, tmp_path: Path) -> None:
     if "noise=0)" not in method:
         accounted()
-    whole = run(experiment(method), tmp_path / "whole")
-    weights = (whole.directory / "model.safetensors").read_bytes()
-    run(experiment(method), tmp_path / "pooled", workers=2)
-    run(experiment(method), tmp_path / "resumed", rounds=2)
-    run(experiment(method), tmp_path / "resumed", resume=True)
-    for name in ("pooled", "resumed"):
-        assert (tmp_path / name / "model.safetensors").read_bytes() == weights
-        assert rows_without_times(tmp_path / name) == rows_without_times(whole.directory)
+    run_in_three_ways(experiment(method), tmp_path, cut=2)
 
 
 def test_the_clip_of_a_round_goes_to_its_clients_and_moves() -> None:

@@ -14,6 +14,7 @@ from ecgr.runs.runner import run
 from ecgr.simulation.engines import SerialEngine
 from ecgr.simulation.evaluate import SHARE, averaged, mean_of
 from ecgr.simulation.rounds import served, simulate, start
+from support.commands import run_in_three_ways
 from support.problems import blobs, offer, problem, same_bits, small_net
 
 ROUNDS = 18
@@ -71,19 +72,10 @@ def test_serial_pooled_resumed_and_federated_serve_the_same_bits(
 
     offer(monkeypatch, net=small_net)
     chosen = experiment("fedacg", changes={"run.served": "average", "federation.rounds": 10})
-    run(chosen, tmp_path / "serial")
-    run(chosen, tmp_path / "pooled", workers=2)
-
-    def stop(row: Any) -> None:
-        if row["round"] == 9:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        run(chosen, tmp_path / "resumed", watch=stop)
-    run(chosen, tmp_path / "resumed", resume=True)
+    serial = run_in_three_ways(chosen, tmp_path, cut=9)
     federate(chosen, tmp_path / "federated")
-    names = ("serial", "pooled", "resumed", "federated")
-    assert len({(tmp_path / name / "model.safetensors").read_bytes() for name in names}) == 1
+    models = [folder / "model.safetensors" for folder in (serial, tmp_path / "federated")]
+    assert models[0].read_bytes() == models[1].read_bytes()
 
 
 def test_a_models_file_has_the_shapes_of_the_model(tmp_path: Path) -> None:

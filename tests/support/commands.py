@@ -96,6 +96,25 @@ def assert_same_run(left: Path, right: Path) -> None:
     assert RunRecord(left).kept() == RunRecord(right).kept()
 
 
+def run_in_three_ways(experiment: Any, folder: Path, cut: int = 1) -> Path:
+    """In this process, in a pool, and stopped by Ctrl-C in round ``cut`` and resumed: the same run. Where it lies."""
+    from ecgr.runs.runner import run
+
+    def stop(row: Any) -> None:
+        if row["round"] == cut:
+            raise KeyboardInterrupt
+
+    run(experiment, folder / "serial")
+    run(experiment, folder / "pooled", workers=2)
+    with contextlib.suppress(KeyboardInterrupt):
+        run(experiment, folder / "resumed", watch=stop)
+        raise AssertionError("it was not stopped")
+    run(experiment, folder / "resumed", resume=True)
+    for name in ("pooled", "resumed"):
+        assert_same_run(folder / "serial", folder / name)
+    return folder / "serial"
+
+
 def files_below(folder: Path) -> dict[str, bytes]:
     """Every file's content by its path."""
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}

@@ -5,6 +5,7 @@ import signal
 from dataclasses import dataclass
 from multiprocessing import parent_process
 from pathlib import Path
+from typing import Any
 
 from torch import Tensor
 
@@ -14,6 +15,11 @@ import ecgr
 def open_workspace() -> dict[str, int]:
     """A workspace that remembers whose it is."""
     return {"pid": os.getpid(), "jobs": 0}
+
+
+def answers_of(pool: Any, jobs: list[Any]) -> list[Any]:
+    """Every answer, and of squares the number alone."""
+    return [answer[0] if isinstance(answer, tuple) else answer for answer in pool.map(jobs)]
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Federated algorithms: how a client's step is corrected and how updates become a model. A correction is one file.
+"""Federated algorithms: how a client's step is corrected and how updates become a model.
 
 An entry is a frozen dataclass, its own configuration, and knows nothing of regulators: the update it is handed in
 ``finish`` may be plain or regulated. `server_rules` holds what the server does with the round's update;
@@ -21,9 +21,10 @@ from ecgr.algorithms.base import Trace as Trace
 from ecgr.algorithms.base import Upload as Upload
 from ecgr.algorithms.corrections import FedAvg as FedAvg
 from ecgr.algorithms.corrections import FedCM as FedCM
+from ecgr.algorithms.corrections import FedDyn as FedDyn
 from ecgr.algorithms.corrections import FedNova as FedNova
 from ecgr.algorithms.corrections import FedProx as FedProx
-from ecgr.algorithms.feddyn import FedDyn as FedDyn
+from ecgr.algorithms.corrections import Scaffold as Scaffold
 from ecgr.algorithms.heads import HeadOnly as HeadOnly
 from ecgr.algorithms.named import Composed as Composed
 from ecgr.algorithms.named import DriftCorrection as DriftCorrection
@@ -35,7 +36,6 @@ from ecgr.algorithms.named import FedExP as FedExP
 from ecgr.algorithms.named import FedYogi as FedYogi
 from ecgr.algorithms.named import compose as compose
 from ecgr.algorithms.named import is_whole as is_whole
-from ecgr.algorithms.scaffold import Scaffold as Scaffold
 from ecgr.algorithms.server_rules import SERVER_RULES as SERVER_RULES
 from ecgr.tables import Table
 

@@ -235,6 +235,32 @@ def corrector(
     return correct if replaces or adds else None
 
 
+# Named tensors; two states in one, the second under a prefix
+
+
+def prefixed(prefix: str, state: State) -> dict[str, Tensor]:
+    """A state as a part of another one."""
+    return {prefix + name: tensor for name, tensor in state.items()}
+
+
+def inside(prefix: str, state: State) -> dict[str, Tensor]:
+    """The part of a state under a prefix, without it."""
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def outside(prefix: str, state: State) -> dict[str, Tensor]:
+    """A state without the part under a prefix."""
+    return {name: tensor for name, tensor in state.items() if not name.startswith(prefix)}
+
+
+def scalar(value: float) -> Tensor:
+    """A number among named tensors, in float64."""
+    return torch.tensor(value, dtype=torch.float64)
+
+
+# What uploads come to
+
+
 def mean_update(results: Sequence[Upload]) -> Tensor:
     """The clients' updates, weighted by their examples among those who took part."""
     return weighted_mean([r.payload["update"] for r in results], [r.examples for r in results])

@@ -19,9 +19,11 @@ from ecgr.algorithms.base import (
     Shorthand,
     Trace,
     Upload,
+    inside,
+    outside,
+    prefixed,
 )
-from ecgr.algorithms.corrections import FedAvg, FedProx
-from ecgr.algorithms.scaffold import Scaffold
+from ecgr.algorithms.corrections import FedAvg, FedProx, Scaffold
 from ecgr.algorithms.server_rules import Adam, Average, Extrapolation, HeavyBall, Lookahead, Yogi
 from ecgr.component import Fraction, Momentum, NonNegative, Positive, State, Tensor, component
 
@@ -50,13 +52,13 @@ class Composed:
 
     def init_server(self, params: Tensor) -> State:
         """Both states, under names that cannot meet."""
-        return {**self.correction.init_server(params), **_prefix(self.rule.init(params))}
+        return {**self.correction.init_server(params), **prefixed(RULE, self.rule.init(params))}
 
     def init_client(self, params: Tensor) -> State:
         return self.correction.init_client(params)
 
     def broadcast(self, server: State) -> State:
-        return self.correction.broadcast(_own(server))
+        return self.correction.broadcast(outside(RULE, server))
 
     def begin(self, plan: Plan, server: State, client: State) -> State:
         return self.correction.begin(plan, server, client)
@@ -74,15 +76,15 @@ class Composed:
         return self.correction.finish(trace, server, client)
 
     def served(self, params: Tensor, server: State) -> Tensor:
-        return self.rule.served(params, _of_rule(server))
+        return self.rule.served(params, inside(RULE, server))
 
     def aggregate(
         self, params: Tensor, server: State, results: Sequence[Upload], population: Population, lr: float
     ) -> tuple[Tensor, State]:
         """The correction makes one update of the uploads, the rule a step of the update."""
-        combined, own = self.correction.combine(_own(server), results, population, lr)
-        params, state = self.rule.step(params, combined, _of_rule(server), lr)
-        return params, {**own, **_prefix(state)}
+        combined, own = self.correction.combine(outside(RULE, server), results, population, lr)
+        params, state = self.rule.step(params, combined, inside(RULE, server), lr)
+        return params, {**own, **prefixed(RULE, state)}
 
 
 def compose(entry: Entry, rule: ServerRule | None = None) -> Algorithm:
@@ -97,18 +99,6 @@ def compose(entry: Entry, rule: ServerRule | None = None) -> Algorithm:
 def is_whole(entry: Entry) -> TypeGuard[Algorithm]:
     """Whether it takes the server's step itself."""
     return hasattr(entry, "aggregate")
-
-
-def _own(server: State) -> State:
-    return {name: tensor for name, tensor in server.items() if not name.startswith(RULE)}
-
-
-def _of_rule(server: State) -> State:
-    return {name.removeprefix(RULE): tensor for name, tensor in server.items() if name.startswith(RULE)}
-
-
-def _prefix(state: State) -> State:
-    return {f"{RULE}{name}": tensor for name, tensor in state.items()}
 
 
 @component

@@ -18,10 +18,8 @@ from pydantic import AfterValidator, Field
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.algorithms.base import Plan, Trace
-from ecgr.algorithms.corrections import FedCM, FedNova
-from ecgr.algorithms.feddyn import FedDyn
+from ecgr.algorithms.corrections import FedCM, FedDyn, FedNova, Scaffold
 from ecgr.algorithms.named import Composed, compose
-from ecgr.algorithms.scaffold import Scaffold
 from ecgr.algorithms.server_rules import Extrapolation, NormUnion
 from ecgr.component import NonNegative, Tensor, component, torch
 from ecgr.errors import missing_extra

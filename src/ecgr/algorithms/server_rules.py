@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from math import isfinite
 from typing import ClassVar
 
-from ecgr.algorithms.base import Combined, ServerRule
+from ecgr.algorithms.base import Combined, ServerRule, scalar
 from ecgr.component import Momentum, Positive, State, Tensor, component, torch
 from ecgr.tables import Table
 
@@ -160,7 +160,7 @@ class Extrapolation:
 
     def init(self, params: Tensor) -> State:
         """No learning rate yet; the last iterate is the first."""
-        return {"first_lr": torch.zeros((), dtype=torch.float64), "previous": params.clone()}
+        return {"first_lr": scalar(0.0), "previous": params.clone()}
 
     def step(self, params: Tensor, combined: Combined, state: State, lr: float) -> tuple[Tensor, State]:
         """``s = max(1, sum p_i |u_i|^2 / (2 (|u|^2 + eps)))``, ``w - lr s u``."""
@@ -170,7 +170,7 @@ class Extrapolation:
         ratio = combined.mean_norm(power=2) / (2 * (square + epsilon))
         stretch = max(1.0, ratio) if isfinite(ratio) else 1.0
         after = params - (self.lr * stretch) * combined.update
-        return after, {"first_lr": torch.tensor(first, dtype=torch.float64), "previous": params}
+        return after, {"first_lr": scalar(first), "previous": params}
 
     def served(self, params: Tensor, state: State) -> Tensor:
         """The mean of the last two iterates."""

@@ -72,18 +72,13 @@ class Update:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Steps:
-    """Recorded steps and where they led from ``start`` to ``end``, whoever recorded them in ``seconds``."""
+    """Recorded steps and where they led from ``start`` to ``end``; recording them took ``seconds``."""
 
     rows: DenseStore
     start: Tensor
     end: Tensor
     spec: ParamSpec
     seconds: float = 0.0
-
-    @property
-    def store(self) -> str:
-        """Where the steps are kept."""
-        return self.rows.name
 
     @property
     def plain(self) -> Tensor:
@@ -205,10 +200,14 @@ class Recorder:
         holds, with the metric ``unregulated = 1`` and a warning, for steps that hold NaN or infinities: there is
         nothing to weigh.
         """
+        return self.recorded().regulated(regulator, stacklevel=3)
+
+    def recorded(self) -> Steps:
+        """The steps so far; refused where there are none, or where they are not all that moved the model."""
         if not self.steps:
             raise RecordingError(self._refusal or NOTHING_RECORDED)
         self._refuse_unless(self._check_now)
-        return Steps(self._store, self._start, self._last, self.spec).regulated(regulator, stacklevel=3)
+        return Steps(self._store, self._start, self._last, self.spec, self.seconds)
 
     @property
     def plain(self) -> Tensor:

@@ -25,7 +25,7 @@ from torch.nn.modules import module as torch_module
 from ecgr.algorithms.base import corrector
 from ecgr.component import State
 from ecgr.config.optimizers import SGD, AdamW
-from ecgr.core.recorder import Recorder, Steps
+from ecgr.core.recorder import Steps
 from ecgr.core.regulators import Plain
 from ecgr.core.stores import STORES
 from ecgr.simulation.workspace import Workspace, seeded
@@ -163,7 +163,7 @@ OPTIMIZERS: Mapping[type, Callable[[Any, float], Move]] = {SGD: sgd, AdamW: adam
 class Trained(NamedTuple):
     """``start - end``, or the steps that led there where they were recorded; the mean loss over the samples seen."""
 
-    update: Tensor | Recorder | Steps
+    update: Tensor | Steps
     loss: float
 
 
@@ -185,9 +185,8 @@ def train_by_hand(
     experiment, start, layers = workspace.experiment, job.params, _CHAINS[workspace]
     assert layers is not None
     params, slope = start.clone().numpy(), torch.empty_like(start).numpy()
-    own, slopes = _by_layer(layers, params), _by_layer(layers, slope)
-    loss: Any = workspace.problem.loss
-    differentiated = LOSSES[type(loss)] or turned(loss.for_client(workspace.class_counts(job.client)))
+    own, slopes = (_by_layer(workspace, layers, flat) for flat in (params, slope))
+    differentiated = LOSSES[type(workspace.problem.loss)] or turned(workspace.problem.loss_of(job.client))
     correct = corrector(experiment.algorithm, start, server, state)
     term = experiment.algorithm.step_term(server, state)
     after = None if term is None else (job.lr * term).numpy()
@@ -250,21 +249,10 @@ def _differentiate(
     return loss
 
 
-def _by_layer(layers: Chain, flat: Array) -> list[tuple[Array, Array | None] | None]:
+def _by_layer(workspace: Workspace, layers: Chain, flat: Array) -> list[tuple[Array, Array | None] | None]:
     """Each linear layer's weight and bias in a flat vector."""
-    found: list[tuple[Array, Array | None] | None] = []
-    place = 0
-    for layer in layers:
-        if layer is None:
-            found.append(None)
-            continue
-        outputs, inputs = layer.out_features, layer.in_features
-        end = place + outputs * inputs
-        weight, place = flat[place:end].reshape(outputs, inputs), end
-        if layer.bias is not None:
-            place += outputs
-        found.append((weight, flat[end:place] if place > end else None))
-    return found
+    pieces = (piece.numpy() for piece in workspace.spec.views(torch.from_numpy(flat)))
+    return [None if layer is None else (next(pieces), None if layer.bias is None else next(pieces)) for layer in layers]
 
 
 def _batches(workspace: Workspace, layers: Chain, order: Tensor, sizes: list[int]) -> Iterator[tuple[Array, Array]]:
@@ -301,10 +289,7 @@ def chain(model: nn.Module) -> Chain | None:
     True
     """
     parts = list(_parts(model))
-    hooked = torch_module._has_any_global_hook()  # type: ignore[no-untyped-call]
-    if hooked or not all(map(_ordinary, model.modules())):
-        return None
-    if any(type(part) is nn.Flatten and (part.start_dim, part.end_dim) != (1, -1) for part in parts):
+    if not all(map(_ordinary, model.modules())):
         return None
     layers = [part if isinstance(part, nn.Linear) else None for part in parts if type(part) is not nn.Flatten]
     linear = [layer for layer in layers if layer is not None]
@@ -328,6 +313,7 @@ def _ordinary(module: nn.Module) -> bool:
     own: dict[str, Any] = vars(module)
     return (
         type(module) in (nn.Sequential, nn.Linear, nn.ReLU, nn.Flatten)
+        and (not isinstance(module, nn.Flatten) or (module.start_dim, module.end_dim) == (1, -1))
         and "forward" not in own
         and own.get("_compiled_call_impl") is None
         and not any(own.get(hooks) for hooks in HOOKS)
@@ -350,9 +336,8 @@ def _plain_run(workspace: Workspace, layers: Chain) -> bool:
     """Whether loss and optimiser are known, inputs rows of numbers, and targets one for each output, or a class."""
     inputs, targets, loss = workspace.train.inputs, workspace.train.targets, type(workspace.problem.loss)
     experiment, everything = workspace.experiment, sum(p.numel() for p in workspace.model.parameters())
-    if loss not in LOSSES or type(experiment.optimizer) not in OPTIMIZERS or experiment.run.precision != "float32":
-        return False
-    if workspace.spec.size != everything:  # some parameters stay at the clients
+    known = loss in LOSSES and type(experiment.optimizer) in OPTIMIZERS and experiment.run.precision == "float32"
+    if not known or workspace.spec.size != everything:  # some parameters stay at the clients
         return False
     if not isinstance(inputs, Tensor) or inputs.ndim < 2:
         return False

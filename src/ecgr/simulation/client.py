@@ -21,21 +21,21 @@ from torch import Tensor
 from torch.optim import Optimizer
 
 from ecgr.algorithms import Plan, Trace, Upload
-from ecgr.algorithms.base import corrector
+from ecgr.algorithms.base import corrector, outside
 from ecgr.component import State
 from ecgr.core.recorder import Recorder
 from ecgr.core.regulators import Plain
-from ecgr.core.stores import STORES, check_room
+from ecgr.core.stores import check_room
 from ecgr.errors import ConfigError, EcgrError, NotFiniteWarning, one_line
 from ecgr.simulation.by_hand import Epoch, Trained, qualifies, train_by_hand
 from ecgr.simulation.server import clip_upload
-from ecgr.simulation.workspace import Problem, Workspace, seeded, without_local
+from ecgr.simulation.workspace import LOCAL, Problem, Workspace, seeded
 from ecgr.streams import stream, torch_seed
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class ClientJob:
-    """One client's work in one round; ``run`` gives its upload, and its new state, which stays with it."""
+class OfClient:
+    """What is known of a client in a round: the global model, and its own state, which stays with it."""
 
     client: int
     round_index: int
@@ -43,8 +43,14 @@ class ClientJob:
     cost: int
     params: Tensor
     buffers: Mapping[str, Tensor]
-    server: State
     state: State
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ClientJob(OfClient):
+    """One client's training in one round; ``run`` gives its upload and its new state."""
+
+    server: State
 
     def run(self, workspace: Workspace) -> tuple[Upload, State]:
         with user_code(f"round {self.round_index + 1}, client {self.client}"), warnings.catch_warnings():
@@ -58,11 +64,11 @@ def train_client(job: ClientJob, workspace: Workspace) -> tuple[Upload, State]:
     experiment, device = workspace.experiment, workspace.device
     plan = Plan(local_steps(workspace.problem, job.client), job.lr, experiment.optimizer.effective_momentum)
     server = _to(job.server, device)
-    state = _to(experiment.algorithm.begin(plan, job.server, without_local(job.state)), device)
+    state = _to(experiment.algorithm.begin(plan, job.server, outside(LOCAL, job.state)), device)
     trained = train(job, workspace, server, state)
     trace, kept, metrics = regulate(plan, trained, workspace)
     after, payload = experiment.algorithm.finish(clip_upload(experiment, job.server, trace), server, state)
-    held = None if isinstance(trained.update, Tensor) else trained.update.store
+    held = None if isinstance(trained.update, Tensor) else trained.update.rows.name
     upload = Upload(
         client=job.client,
         examples=len(workspace.problem.partition.clients[job.client]),
@@ -120,17 +126,18 @@ def train_by_autograd(job: ClientJob, workspace: Workspace, server: State, state
             optimizer.step()
             seen += len(batch)
             total += loss.detach() * len(batch)
-    return Trained(recorder or start - workspace.spec.read(model), float(total) / seen)
+    update = start - workspace.spec.read(model) if recorder is None else recorder.recorded()
+    return Trained(update, float(total) / seen)
 
 
-def fine_tune(job: ClientJob, workspace: Workspace, steps: int) -> None:
+def fine_tune(job: OfClient, workspace: Workspace, steps: int, lr: float) -> None:
     """Take plain steps on a client's training samples, from the model that is loaded."""
-    problem, where = workspace.problem, (job.round_index, job.client)
+    problem = workspace.problem
     problem.set_training(workspace.model)
     loss_of = client_loss(job, workspace)
-    optimizer = problem.experiment.optimizer.build(workspace.model.parameters(), lr=job.lr)
+    optimizer = problem.experiment.optimizer.build(workspace.model.parameters(), lr=lr)
     count = -(-steps // len(batch_sizes_of(problem, job.client)))
-    with seeded(torch_seed(problem.experiment.run.seed, "fine-tuning", *where)):
+    with seeded(torch_seed(problem.experiment.run.seed, "fine-tuning", job.round_index, job.client)):
         for batch in islice(epoch_batches(problem, job.client, job.round_index, "fine-tuning", count), steps):
             optimizer.zero_grad()
             loss_of(batch).backward()  # type: ignore[no-untyped-call]
@@ -150,22 +157,19 @@ def regulate(plan: Plan, trained: Trained, workspace: Workspace) -> tuple[Trace,
     metrics = {
         "update_norm": float(made.flat.norm()),
         **made.regulation.metrics,
-        "steps_memory": STORES[steps.store].room(workspace.spec.size, plan.steps).memory,
+        "steps_memory": steps.rows.room(workspace.spec.size, plan.steps).memory,
         "regulation_seconds": seconds,
     }
     return trace, made.regulation.kept, metrics
 
 
-def client_loss(job: ClientJob, workspace: Workspace) -> Callable[[Tensor], Tensor]:
+def client_loss(job: OfClient, workspace: Workspace) -> Callable[[Tensor], Tensor]:
     """What a client minimises on some rows of its samples.
 
-    That is the problem's loss, or what it makes of the client's classes; it may also ask for the outputs of the model
-    that the round started from.
+    A loss may also ask for the outputs of the model that the round started from.
     """
-    problem = workspace.problem
-    own: Callable[[Tensor], Any] | None = getattr(problem.loss, "for_client", None)
-    loss: Any = problem.loss if own is None else own(workspace.class_counts(job.client))
-    if not getattr(problem.loss, "needs_teacher", False):
+    loss = workspace.problem.loss_of(job.client)
+    if not getattr(workspace.problem.loss, "needs_teacher", False):
         return lambda rows: loss(*workspace.batch(workspace.train, rows, training=True))
     teacher = workspace.teacher(job.params, job.buffers)
     return lambda rows: loss(*workspace.batch(workspace.train, rows, training=True), teacher(rows))
@@ -304,20 +308,13 @@ def user_code(where: str) -> Iterator[None]:
     except EcgrError:
         raise
     except Exception as error:
-        place = _place(error)
-        if place is None:
+        passed = [
+            (frame.f_code, line)
+            for frame, line in walk_tb(error.__traceback__)
+            if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in NOT_USER_CODE
+        ]
+        if not passed:
             raise
+        code, line = passed[-1]  # the innermost line of user code
+        place = f"{Path(code.co_filename).name}, line {line}, in {code.co_name}"
         raise ConfigError(f"{where}: {one_line(error)} ({place})") from error
-
-
-def _place(error: Exception) -> str | None:
-    """The innermost line of user code that the exception passed; None if it passed none."""
-    frames = [
-        (frame, line)
-        for frame, line in walk_tb(error.__traceback__)
-        if str(frame.f_globals.get("__name__", "")).partition(".")[0] not in NOT_USER_CODE
-    ]
-    if not frames:
-        return None
-    frame, line = frames[-1]
-    return f"{Path(frame.f_code.co_filename).name}, line {line}, in {frame.f_code.co_name}"

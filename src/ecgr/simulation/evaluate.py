@@ -19,8 +19,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ecgr.algorithms.base import inside
 from ecgr.component import State
-from ecgr.simulation.client import ClientJob, fine_tune, user_code
+from ecgr.simulation.client import OfClient, fine_tune, user_code
 from ecgr.simulation.engines import Engine, results
 from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.losses import evaluation_of, total
@@ -149,25 +150,15 @@ Scores = Mapping[str, float]
 """Of one client: the loss, and each metric that has a value."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class OwnJob:
+class OwnJob(OfClient):
     """Score one client on its own test samples; ``run`` gives its `Scores`."""
-
-    client: int
-    round_index: int
-    lr: float
-    cost: int
-    params: Tensor
-    buffers: Mapping[str, Tensor]
-    state: State
 
     def run(self, workspace: Workspace) -> Scores:
         with user_code(f"round {self.round_index + 1}, scoring client {self.client}"):
             workspace.load(self.params, self.buffers, self.state)
             last = workspace.experiment.parts.get("finetune")
             if last is not None and len(workspace.problem.partition.clients[self.client]):
-                lr, begun = last.lr or self.lr, (self.params, self.buffers)
-                fine_tune(ClientJob(self.client, self.round_index, lr, 0, *begun, {}, {}), workspace, last.steps)
+                fine_tune(self, workspace, last.steps, last.lr or self.lr)
             return _scores(workspace, self.client)
 
 
@@ -262,7 +253,7 @@ def averaged(average: State, rounds: int, model: Mapping[str, Tensor]) -> State:
 
 def mean_of(average: State) -> dict[str, Tensor]:
     """The mean that is served."""
-    return {name.removeprefix(OLDER): tensor for name, tensor in average.items() if name.startswith(OLDER)}
+    return inside(OLDER, average)
 
 
 def _moved(average: State, part: str, count: int, model: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -17,7 +17,7 @@ from ecgr.component import State
 from ecgr.core.vectors import bare_model
 from ecgr.errors import ConfigError, Diverged
 from ecgr.simulation.engines import Engine, results
-from ecgr.simulation.workspace import Feed, Problem, Workspace
+from ecgr.simulation.workspace import Problem, Workspace
 from ecgr.tasks.losses import BCE, MSE, CrossEntropy, evaluation_of
 
 ROWS = 1000
@@ -185,7 +185,7 @@ def _makes_the_output(problem: Problem) -> bool:
         lambda _, inputs, output: seen.append((inputs[0], output, output.clone()))
     )
     with torch.random.fork_rng(devices=[]):
-        outputs = Feed(model, problem.mean, problem.std).outputs(problem.test.open().inputs, slice(0, 2))
+        outputs = problem.feed(model).outputs(problem.test.open().inputs, slice(0, 2))
     if len(seen) != 1 or seen[0][0].ndim != 2:
         return False
     _, output, copy = seen[0]

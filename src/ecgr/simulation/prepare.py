@@ -290,9 +290,8 @@ def _check_single_sample_batches(problem: Problem) -> None:
             advice = 'set federation.last_batch = "merge" or "drop"' if size > 1 else "raise partition.min_batches"
             model = deepcopy(problem.model)
             problem.set_training(model)
-            feed = Feed(model, problem.mean, problem.std)
             with refused(f"{what}, which this model cannot take", f"; {advice}"), torch.random.fork_rng(devices=[]):
-                feed.outputs(problem.test.open().inputs, slice(0, 1))
+                problem.feed(model).outputs(problem.test.open().inputs, slice(0, 1))
             return
 
 

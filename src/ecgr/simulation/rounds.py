@@ -145,7 +145,7 @@ def round_jobs(problem: Problem, snapshot: Snapshot, clients: Sequence[int] | No
     for client in participants(problem, snapshot.rounds) if clients is None else clients:
         state = snapshot.clients.get(client) or problem.first_state(snapshot.params)
         jobs.append(
-            ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, server, state)
+            ClientJob(client, snapshot.rounds, lr, sizes[client], snapshot.params, snapshot.buffers, state, server)
         )
     return jobs
 

@@ -21,6 +21,7 @@ import torch
 from torch import Tensor, nn
 
 from ecgr.algorithms import Trace, Upload
+from ecgr.algorithms.base import scalar
 from ecgr.algorithms.parts import ServerSteps
 from ecgr.algorithms.privacy import DP, Numbers, clipped, epsilon, next_clip, noised_mean
 from ecgr.component import State
@@ -29,7 +30,7 @@ from ecgr.config.optimizers import SGD
 from ecgr.core.vectors import read_buffers, write_buffers
 from ecgr.errors import ConfigError
 from ecgr.files import append, flush
-from ecgr.simulation.workspace import Feed, Problem, seeded, taken
+from ecgr.simulation.workspace import Problem, seeded, taken
 from ecgr.streams import SystemNumbers, stream, torch_seed
 from ecgr.tasks.losses import evaluation_of
 
@@ -45,7 +46,7 @@ def dp_of(experiment: Experiment) -> DP | None:
 def first_clip(experiment: Experiment) -> State:
     """What the server keeps, and clients get, of a clip that moves."""
     dp = dp_of(experiment)
-    return {} if dp is None or dp.quantile is None else {CLIP: torch.tensor(dp.clip, dtype=torch.float64)}
+    return {} if dp is None or dp.quantile is None else {CLIP: scalar(dp.clip)}
 
 
 def clip_upload(experiment: Experiment, server: State, trace: Trace) -> Trace:
@@ -73,7 +74,7 @@ def noised(
     noise, _ = dp.split(expected)
     mean = noised_mean([r.payload["update"] for r in used], params, clip, noise, expected, numbers)
     moved = next_clip(dp, clip, [r.metrics.get("update_norm", inf) for r in used], expected, numbers)
-    after = {CLIP: torch.tensor(moved, dtype=torch.float64)} if CLIP in server else {}
+    after = {CLIP: scalar(moved)} if CLIP in server else {}
     return [Upload(client=-1, examples=1, payload={"update": mean})], after
 
 
@@ -149,7 +150,7 @@ def server_steps(problem: Problem, params: Tensor, buffers: State, round_index: 
     seed = problem.experiment.run.seed
     problem.spec.write(params, model)
     write_buffers(buffers, model)
-    feed, loss = Feed(model, problem.mean, problem.std), evaluation_of(problem.loss)
+    feed, loss = problem.feed(model), evaluation_of(problem.loss)
     optimizer = SGD(lr=part.lr, momentum=0.0).build(problem.spec.tensors(model), lr=part.lr)
     batch, rng = min(part.batch or len(samples), len(samples)), stream(seed, "server", round_index)
     with seeded(torch_seed(seed, "server", round_index)):

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -17,6 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ecgr.algorithms.base import prefixed
 from ecgr.component import State
 from ecgr.config.experiment import OWN, Experiment
 from ecgr.core.vectors import ParamSpec, read_buffers, write_buffers
@@ -240,6 +241,10 @@ class Problem:
         """The clients that have samples."""
         return [client for client, size in enumerate(self.partition.sizes()) if size]
 
+    def feed(self, model: nn.Module, precision: str = "float32") -> Feed:
+        """Feeds a model of this kind with the problem's samples."""
+        return Feed(model, self.mean, self.std, precision)
+
     def set_training(self, model: nn.Module) -> None:
         """Put a model in training mode, all but what is frozen."""
         model.train() if self.frozen is None else self.frozen.train(model)
@@ -266,7 +271,7 @@ class Problem:
 
     def first_state(self, params: Tensor) -> State:
         """What a client remembers before it first takes part; ``params`` is the global model then."""
-        return {**self.experiment.algorithm.init_client(params), **_prefixed(self.local)}
+        return {**self.experiment.algorithm.init_client(params), **prefixed(LOCAL, self.local)}
 
     def shared_buffers(self, model: nn.Module) -> dict[str, Tensor]:
         """Copies of the buffers that are sent: those that training may change, and that no client keeps for itself."""
@@ -281,35 +286,32 @@ class Problem:
         labels = self.train.targets.reshape(len(self.train)).numpy().astype(np.int64)
         return self.partition.histogram(labels, self.classes)
 
+    def loss_of(self, client: int) -> Any:
+        """What a client minimises: the loss, or what that makes of the client's samples by class."""
+        make = getattr(self.loss, "for_client", None)
+        return self.loss if make is None else make(torch.from_numpy(self.class_counts[client]))
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Portable:
-    """A problem as it is sent to a worker process: arrays shared, the rest as bytes."""
 
-    train: Held
-    test: Held
-    rest: bytes
+def portable(problem: Problem, *, remote: bool = False) -> Callable[[], "Workspace"]:
+    """What opens a problem's workspace in a worker process; its arrays are in shared memory, so that none copies them.
 
-    @classmethod
-    def of(cls, problem: Problem, *, remote: bool = False) -> "Portable":
-        """Move the arrays to shared memory, so that no process copies them.
+    A ``remote`` machine has neither this one's memory nor its files: mapped arrays are sent, too.
+    """
+    parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
+    train, test, parts["server"] = parts.pop("train"), parts.pop("test"), None
+    parts["frozen"] = problem.frozen and replace(problem.frozen, whole=None)
+    if remote:
+        train, test = train.open(), test.open()
+    else:
+        train.share()
+        test.share()
+    for name, part in parts.items():
+        pack_for_workers(name, part)
+    return partial(_opened, train, test, pack(parts))
 
-        A ``remote`` machine has neither this one's memory nor its files: mapped arrays are sent, too.
-        """
-        parts = {field.name: getattr(problem, field.name) for field in fields(problem)}
-        train, test, parts["server"] = parts.pop("train"), parts.pop("test"), None
-        parts["frozen"] = problem.frozen and replace(problem.frozen, whole=None)
-        if remote:
-            train, test = train.open(), test.open()
-        else:
-            train.share()
-            test.share()
-        for name, part in parts.items():
-            pack_for_workers(name, part)
-        return cls(train, test, pack(parts))
 
-    def open(self) -> "Workspace":
-        return Workspace(Problem(train=self.train, test=self.test, **unpack(self.rest)))
+def _opened(train: Held, test: Held, rest: bytes) -> "Workspace":
+    return Workspace(Problem(train=train, test=test, **unpack(rest)))
 
 
 class Workspace:
@@ -322,8 +324,8 @@ class Workspace:
         self.train, self.test = problem.train.open(), problem.test.open()
         self.model = deepcopy(problem.model).to(self.device)
         self.spec = problem.spec
-        self._feed = self._feed_of(self.model)
-        self._training_feed = self._feed_of(self.model, self.experiment.run.precision)
+        self._feed = problem.feed(self.model)
+        self._training_feed = problem.feed(self.model, self.experiment.run.precision)
         self.moment: Moment = None
         """Seed, round, client and step of what is trained."""
 
@@ -340,7 +342,7 @@ class Workspace:
     def local_state(self) -> State:
         """What of the model never leaves its client, as a part of the client's state."""
         tensors = named_tensors(self.model) if self.problem.local else {}
-        return _prefixed({name: tensors[name].detach().cpu().clone() for name in self.problem.local})
+        return prefixed(LOCAL, {name: tensors[name].detach().cpu().clone() for name in self.problem.local})
 
     def batch(self, samples: Held, rows: Tensor | slice, *, training: bool = False) -> tuple[Tensor, Tensor]:
         """The model's outputs for some rows, and their targets; for ``training`` in ``run.precision``."""
@@ -357,7 +359,7 @@ class Workspace:
         model = deepcopy(self.model).eval()
         self.spec.write(params, model)
         write_buffers(buffers, model)
-        feed = self._feed_of(model, self.experiment.run.precision)
+        feed = self.problem.feed(model, self.experiment.run.precision)
 
         def outputs(rows: Tensor) -> Tensor:
             with torch.no_grad():
@@ -365,26 +367,10 @@ class Workspace:
 
         return outputs
 
-    def class_counts(self, client: int) -> Tensor:
-        """A client's samples by class, for losses that depend on them."""
-        return torch.from_numpy(self.problem.class_counts[client])
-
-    def _feed_of(self, model: nn.Module, precision: str = "float32") -> Feed:
-        return Feed(model, self.problem.mean, self.problem.std, precision)
-
-
-def without_local(state: State) -> State:
-    """Of a client's state what its algorithm remembers."""
-    return {name: tensor for name, tensor in state.items() if not name.startswith(LOCAL)}
-
 
 def named_tensors(model: nn.Module) -> dict[str, Tensor]:
     """A model's parameters and buffers, live."""
     return {**dict(model.named_parameters()), **dict(model.named_buffers())}
-
-
-def _prefixed(tensors: State) -> dict[str, Tensor]:
-    return {LOCAL + name: tensor for name, tensor in tensors.items()}
 
 
 @contextmanager

@@ -15,7 +15,7 @@ import torch
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.simulation.engines.pool import Begun, Job, Lost, ProcessPool
 from ecgr.simulation.engines.ray import Cluster, RayPool
-from ecgr.simulation.workspace import Portable, Problem, Workspace
+from ecgr.simulation.workspace import Problem, Workspace, portable
 from ecgr.tables import unknown
 
 R = TypeVar("R")
@@ -108,7 +108,7 @@ def ready_engine(
     problem: Problem, workers: int | None, kind: EngineKind
 ) -> Callable[[], AbstractContextManager[Engine]]:
     """How to open an engine for ``problem``; what cannot be sent to its processes is refused here."""
-    open_workspace = Portable.of(problem, remote=kind.remote).open if kind.processes else partial(Workspace, problem)
+    open_workspace = portable(problem, remote=kind.remote) if kind.processes else partial(Workspace, problem)
     return partial(kind.open, open_workspace, workers)
 
 

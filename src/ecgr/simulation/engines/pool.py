@@ -244,7 +244,8 @@ class ProcessPool(WorkerPool[W]):
 
 def _work(pipe: Connection, open_workspace: Callable[[], Any], variables: Mapping[str, str]) -> None:
     """A worker's life: answer jobs until the pipe ends."""
-    adopt(variables)
+    os.environ.clear()  # the parent's may have changed since the first worker started
+    os.environ.update(variables)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle
     threading.Thread(target=_end_with_parent, daemon=True).start()
     torch.set_num_threads(1)
@@ -288,12 +289,6 @@ def worker_contexts() -> list[Any]:
     forked = mp.get_context("forkserver")
     forked.set_forkserver_preload(PRELOADED)
     return [forked, from_nothing]
-
-
-def adopt(variables: Mapping[str, str]) -> None:
-    """Take over the parent's environment; it may have changed since the first worker started."""
-    os.environ.clear()
-    os.environ.update(variables)
 
 
 @contextmanager
