@@ -11,7 +11,7 @@ from ecgr.analysis.summaries import RunSummary, read_summaries
 from ecgr.compare.diagnosis import head_gain
 from ecgr.compare.plan import planned_records, tuning_of
 from ecgr.config.experiment import presets
-from ecgr.errors import ConfigError, DataError
+from ecgr.errors import ConfigError
 from ecgr.report.answer import Answer
 from ecgr.runs.record import RunRecord
 
@@ -64,7 +64,7 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
     for place in places:
         plan = None if isinstance(place, RunRecord) else planned_records(Path(place))
         if plan is None:
-            loose += [place] if isinstance(place, RunRecord) else _unplanned(Path(place))
+            loose += [place] if isinstance(place, RunRecord) else find_runs([Path(place)])
             continue
         planned, tuned, named = plan
         baseline = baseline or planned
@@ -79,14 +79,6 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
         [run.summary for run in runs if run.state in ("finished", "diverged")], baseline or default_baseline(summaries)
     )
     return replace(found, runs=[run for run in runs if run.summary.method not in REFERENCES], tuning=tuning)
-
-
-def _unplanned(directory: Path) -> list[RunRecord]:
-    if (directory / "design.json").is_file():
-        raise DataError(
-            f"{directory}: a comparison of an earlier version; give its command again, which keeps its runs"
-        )
-    return find_runs([directory])
 
 
 def _refuse_unknown(baseline: str, runs: Sequence[RunSummary]) -> None:
