@@ -175,11 +175,11 @@ def run_all(
     left.sort(key=lambda planned: planned.name not in needed)
     with progress(plans) if progress else nullcontext() as listener:
         if left and not any(name in needed for name in ended):
+            check_ready(left, engine=engine, device=device)
             for around in dict.fromkeys(planned.directory.parents[1] for planned in left):
                 refuse_unusable(around)
                 if RunRecord.is_run(around):
                     raise ConfigError(f"out: {around} holds a single run; give another directory")
-            check_ready(left, engine=engine, device=device)
             from ecgr.simulation.engines import engine_kind  # loads torch
 
             kind = engine_kind(engine or "pool", count)
