@@ -11,8 +11,10 @@ from torch import nn
 
 import ecgr
 from ecgr.errors import DataError
-from ecgr.runs.record import RunRecord, checkpoint_of
+from ecgr.runs.record import checkpoint_of
 from ecgr.runs.sweep import PlannedRun, plan_runs, run_all, settle
+from support.commands import assert_same_run
+from support.commands import rows_without_times as rows
 
 
 def task() -> ecgr.Task:
@@ -41,15 +43,6 @@ def make(run: PlannedRun) -> list[str]:
     return said
 
 
-def rows(record: RunRecord) -> list[dict[str, Any]]:
-    def untimed(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: untimed(inner) for key, inner in value.items() if "seconds" not in key}
-        return [untimed(inner) for inner in value] if isinstance(value, list) else value
-
-    return [untimed(row) for row in record.rounds]
-
-
 def test_a_finished_run_goes_on_to_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
     short, long, whole = planned(tmp_path / "a", 3), planned(tmp_path / "a", 8), planned(tmp_path / "b", 8)
     assert short.directory == long.directory
@@ -60,9 +53,7 @@ def test_a_finished_run_goes_on_to_the_bits_of_an_uninterrupted_one(tmp_path: Pa
     make(long)
     make(whole)
     assert (long.directory / "rounds.jsonl").read_bytes().startswith(before)  # nothing was made twice
-    assert rows(long.record) == rows(whole.record)
-    assert long.record.kept() == whole.record.kept()
-    assert (long.directory / "model.safetensors").read_bytes() == (whole.directory / "model.safetensors").read_bytes()
+    assert_same_run(long.directory, whole.directory)
     assert json.loads((long.directory / "run.json").read_text())["config"]["federation"]["rounds"] == 8
 
 

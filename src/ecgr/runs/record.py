@@ -16,11 +16,12 @@ import math
 import os
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import sha256
 from io import BytesIO
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -225,8 +226,10 @@ def refuse_foreign(directory: Path, resume: bool) -> None:
 
 
 def refuse_unusable(directory: Path) -> None:
-    """A place where no directory can be made, said before anything is tried there."""
-    nearest = next(path for path in (directory, *directory.absolute().parents) if path.exists())
+    """A place where no directory can be made, said before anything is tried there; nothing stays behind."""
+    above = [directory, *directory.absolute().parents]
+    missing = list(takewhile(lambda path: not path.exists(), above))
+    nearest = above[len(missing)]
     if not nearest.is_dir():
         raise ConfigError(f"out: expected a directory, got the file {nearest}")
     try:
@@ -234,6 +237,9 @@ def refuse_unusable(directory: Path) -> None:
         usable = os.access(directory, os.W_OK)
     except OSError:
         usable = False
+    for path in missing:
+        with suppress(OSError):
+            path.rmdir()
     if not usable:
         raise EnvironmentFault(f"cannot use {directory}: nothing can be written there; give another directory")
 
