@@ -1,25 +1,22 @@
 """A comparison through both stages of tuning, and on until every method has levelled off."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from torch import nn
 
 import ecgr
 from ecgr.compare.plan import plan_comparison
 from ecgr.runs.record import RunRecord
 from support.commands import rows_without_times
+from support.problems import tiny_task
 
 FEW = {"federation.batch_size": 8, "optimizer.lr": 0.05}
 
 
-def task() -> ecgr.Task:
-    inputs = np.random.default_rng(0).normal(size=(120, 2)).astype(np.float32)
-    samples = (inputs, (inputs[:, 0] > 0).astype(np.int64))
-    return ecgr.Task(model=lambda: nn.Linear(2, 2), train=samples, test=samples, clients=3, name="tiny")
+task = partial(tiny_task, samples=120, clients=3, name="tiny")
 
 
 def compare(out: Path, **options: Any) -> "ecgr.Answer":

@@ -4,10 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from torch import nn
 
 import ecgr
 from ecgr.errors import DataError
@@ -15,12 +13,7 @@ from ecgr.runs.record import checkpoint_of
 from ecgr.runs.sweep import PlannedRun, plan_runs, run_all, settle
 from support.commands import assert_same_run
 from support.commands import rows_without_times as rows
-
-
-def task() -> ecgr.Task:
-    inputs = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    samples = (inputs, (inputs[:, 0] > 0).astype(np.int64))
-    return ecgr.Task(model=lambda: nn.Linear(2, 2), train=samples, test=samples, clients=2)
+from support.problems import tiny_task
 
 
 def planned(directory: Path, rounds: int, **changes: Any) -> PlannedRun:
@@ -33,7 +26,7 @@ def planned(directory: Path, rounds: int, **changes: Any) -> PlannedRun:
         "run.served": "average",
         **changes,
     }
-    (found,) = plan_runs([ecgr.load(task(), settings)], directory)
+    (found,) = plan_runs([ecgr.load(tiny_task(), settings)], directory)
     return found
 
 
@@ -99,7 +92,7 @@ def test_the_number_of_rounds_is_part_of_an_identity_unless_the_rate_is_constant
     tmp_path: Path, schedule: str, same: bool
 ) -> None:
     changes = [{"federation.rounds": rounds, "schedule.name": schedule} for rounds in (2, 5, 3)]
-    experiments = [ecgr.load(task(), each) for each in changes]
+    experiments = [ecgr.load(tiny_task(), each) for each in changes]
     assert [run.experiment.federation.rounds for run in plan_runs(experiments, tmp_path)] == (
         [5] if same else [2, 5, 3]
     )

@@ -147,9 +147,9 @@ def show_end(record: RunRecord, directory: Path, as_json: bool) -> None:
         private = f", {promised(last['privacy'])}" if "privacy" in last else ""
         say(f"{scores(last)} after {last['round']} rounds{private}; {directory}")
         return
-    others = {name: last[name] for name in ("loss", "train_loss", "worst_client")}
+    others = {name: last[name] for name in ("loss", "train_loss", "worst_client", "privacy") if name in last}
     run = {"directory": str(directory), "key": record.key, "seed": record.seed, "round": last["round"]}
-    print_json({**run, **last["metrics"], **others, **({"privacy": last["privacy"]} if "privacy" in last else {})})
+    print_json({**run, **last["metrics"], **others})
 
 
 @contextmanager
