@@ -35,8 +35,7 @@ def analyse(source: Any, baseline: str | None = None) -> Answer:
     """The answer that a directory, records, or a ``summaries.json`` gives; refused where nothing can be compared."""
     if isinstance(source, (str, Path)) and Path(source).is_file():
         summaries = read_summaries(Path(source))
-        if baseline is not None:
-            _refuse_unknown(baseline, summaries)
+        _refuse_unknown(baseline, summaries)
         found = compare(summaries, baseline)
     else:
         found = analyse_runs(source, baseline)
@@ -73,15 +72,13 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
         runs += read_runs(records, methods, setting=str(place) if len(places) > 1 else "", tuned=tuned)
     runs += read_runs(loose) if loose or not runs else []
     summaries = [run.summary for run in runs]
-    if baseline is not None:
-        _refuse_unknown(baseline, summaries)
-    found = compare(
-        [run.summary for run in runs if run.state in ("finished", "diverged")], baseline or default_baseline(summaries)
-    )
+    _refuse_unknown(baseline, summaries)
+    ended = [run.summary for run in runs if run.state in ("finished", "diverged")]
+    found = compare(ended, baseline or default_baseline(summaries))
     return replace(found, runs=[run for run in runs if run.summary.method not in REFERENCES], tuning=tuning)
 
 
-def _refuse_unknown(baseline: str, runs: Sequence[RunSummary]) -> None:
+def _refuse_unknown(baseline: str | None, runs: Sequence[RunSummary]) -> None:
     methods = dict.fromkeys(run.method for run in runs)
-    if baseline not in methods:
+    if baseline is not None and baseline not in methods:
         raise ConfigError(f"baseline: no run of {baseline}; the methods are {', '.join(methods)}")

@@ -95,7 +95,8 @@ def run(
         about_data = (f"data is {note}" for note in data.notes)
         for note in filter(None, (*about_data, natural, *problem.notes, flat, precision_note(problem))):
             warn(f"note: {note}")
-    open_engine = ready_engine(problem, asked_workers(workers, kind.remote), kind)
+    # with auto and more machines than this one there are as many workers as there is room for
+    open_engine = ready_engine(problem, None if kind.remote and workers == AUTO else count, kind)
 
     try:
         with ExitStack() as stack:
@@ -224,11 +225,6 @@ def worker_count(workers: int | str) -> int:
     if isinstance(workers, bool) or not text.isdecimal() or int(text) < 1:
         raise ConfigError(f"workers: expected a whole number, at least 1, or auto, got {workers!r}")
     return int(text)
-
-
-def asked_workers(workers: int | str, remote: bool) -> int | None:
-    """So many; None, as many as there is room for, with ``auto`` where there may be more machines than this one."""
-    return None if remote and workers == AUTO else worker_count(workers)
 
 
 def cores() -> int:

@@ -20,15 +20,8 @@ from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
 from ecgr.runs.differences import Identity, made_anew
 from ecgr.runs.identity import Identify, identity_key
-from ecgr.runs.record import (
-    RunRecord,
-    RunWriter,
-    checkpoint_of,
-    pack_rounds,
-    read_lines,
-    refuse_unusable,
-)
-from ecgr.runs.runner import Watch, asked_workers, run, worker_count
+from ecgr.runs.record import RunRecord, RunWriter, checkpoint_of, pack_rounds, read_lines, refuse_unusable
+from ecgr.runs.runner import AUTO, Watch, run, worker_count
 from ecgr.tables import shown
 from ecgr.tasks.task import Task, TaskIdentity
 
@@ -183,7 +176,7 @@ def run_all(
             from ecgr.simulation.engines import engine_kind  # loads torch
 
             kind = engine_kind(engine or "pool", count)
-            asked = asked_workers(workers, kind.remote)
+            asked = None if kind.remote and workers == AUTO else count  # None: as many as there is room for
             jobs = [RunJob(_without_task(planned), device, planned.name in needed) for planned in left]
             with closing(_answers(left, jobs, kind, asked, listener or (lambda planned, attempt: None))) as answers:
                 for planned, failure in zip(left, answers, strict=False):

@@ -150,11 +150,9 @@ TRACKERS: Mapping[str, Callable[[TrackerEntry], AbstractContextManager[Log]]] = 
 
 def check_tracker(name: str | None) -> None:
     """Refuse a tracker that there is not, before anything is run."""
-    if name is None:
-        return
-    if name not in TRACKERS:
+    if name is not None and name not in TRACKERS:
         raise ConfigError(unknown("track", name, TRACKERS, kind="tracker"))
-    if find_spec(name) is None:
+    if name is not None and find_spec(name) is None:
         raise missing_extra(f"the tracker {name}", "tensorboard" if name == "tensorboard" else "track")
 
 
