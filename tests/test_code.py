@@ -4,7 +4,7 @@ import subprocess
 import sys
 import textwrap
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -23,7 +23,7 @@ NUMBERS = count()
 
 
 @pytest.fixture
-def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
+def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Write]:
     """Imports a file of this content under a name that stays the same, from another folder each time."""
 
     def written(content: str, **helpers: str) -> ModuleType:
@@ -35,7 +35,9 @@ def write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Write:
         monkeypatch.syspath_prepend(str(folder))
         return __import__("mine")
 
-    return written
+    yield written
+    for name in ("mine", "helper"):
+        sys.modules.pop(name, None)
 
 
 def code(write: Write, content: str, **helpers: str) -> Code:

@@ -28,10 +28,8 @@ def whole_file(path: Path, *, durable: bool = True) -> Iterator[IO[bytes]]:
 
 def make_directory(path: Path) -> Path:
     """A directory, made with those above it where it is missing."""
-    try:
+    with _said(path):
         path.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise EnvironmentFault(f"cannot write {path}: {error.strerror or error}") from None
     return path
 
 
@@ -60,12 +58,12 @@ def flush(path: Path) -> None:
 
 
 @contextmanager
-def _said(path: Path, size: int) -> Iterator[None]:
+def _said(path: Path, size: int | None = None) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        reason = error.strerror or error
-        raise EnvironmentFault(f"cannot write {path} ({size:,} bytes): {reason}") from None
+        what = path if size is None else f"{path} ({size:,} bytes)"
+        raise EnvironmentFault(f"cannot write {what}: {error.strerror or error}") from None
 
 
 def to_toml(config: Mapping[str, Mapping[str, Any]]) -> str:

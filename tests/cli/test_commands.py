@@ -7,21 +7,15 @@ from pathlib import Path
 import pytest
 
 import ecgr
-from ecgr.cli.app import run_command_line
 from ecgr.errors import ConfigError
 from ecgr.runs.runner import worker_count
+from support.commands import ecgr as command_line
 from support.runs import write_comparison_runs, write_run
 
 
 @pytest.fixture(autouse=True)
 def _elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "argv", ["ecgr"])
-
-
-def call(*arguments: str) -> int:
-    sys.argv = ["ecgr", *arguments]
-    return run_command_line()
 
 
 FILES = {
@@ -48,54 +42,49 @@ FILES = {
         ("comapre", 2, "Did you mean"),
     ],
 )
-def test_what_a_command_cannot_do_is_said(
-    command: str, code: int, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_what_a_command_cannot_do_is_said(command: str, code: int, says: str) -> None:
     write_run(Path("run"))
     for name, text in FILES.items():
         Path(name).parent.mkdir(exist_ok=True)
         Path(name).write_text(text)
-    assert call(*command.split()) == code
-    assert capsys.readouterr().err.count(says) == 1
+    done = command_line(*command.split())
+    assert done.returncode == code
+    assert done.stderr.count(says) == 1
 
 
-def test_the_clients_of_a_task_in_a_file_are_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_clients_of_a_task_in_a_file_are_shown(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(
         "import ecgr\n"
         "task = ecgr.Task(model='mlp', train=([[0.0], [1.0], [2.0]], [0, 1, 1], list('aab')), test=([[0.0]], [1]))\n"
     )
-    assert call("partition", "mine.py:task", "--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(command_line("partition", "mine.py:task", "--json").stdout)
     assert [(row["name"], row["samples"]) for row in told["clients"]] == [("a", 2), ("b", 1)]
     assert {each["name"]: round(each["value"], 3) for each in told["heterogeneity"]} == {
         "label skew": 0.222, "size inequality": 0.167, "feature shift": 0.816,
     }  # fmt: skip
 
 
-def test_a_folder_of_methods_without_a_plan_is_compared_with_fedavg(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_of_methods_without_a_plan_is_compared_with_fedavg(tmp_path: Path) -> None:
     for algorithm in ("adam", "fedavg", "fedprox"):
         write_run(tmp_path / "some" / algorithm, regulator="none", algorithm=algorithm)
-    assert call("compare", "some") == 0
-    assert "against fedavg" in " ".join(capsys.readouterr().out.split())
-    assert call("compare", "some", "--baseline", "scaffold") == 2
-    assert "baseline: no run of scaffold; the methods are adam, fedavg, fedprox" in capsys.readouterr().err
+    assert "against fedavg" in " ".join(command_line("compare", "some").stdout.split())
+    done = command_line("compare", "some", "--baseline", "scaffold")
+    assert done.returncode == 2
+    assert "baseline: no run of scaffold; the methods are adam, fedavg, fedprox" in done.stderr
     (tmp_path / "comparison.json").write_text("{}")
-    assert call("compare", "comparison.json") == 3
-    assert "it holds no list of them" in capsys.readouterr().err
+    done = command_line("compare", "comparison.json")
+    assert done.returncode == 3
+    assert "it holds no list of them" in done.stderr
 
 
-def test_a_partition_is_shown_without_matplotlib(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_partition_is_shown_without_matplotlib(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert call("partition", "quickstart") == 0
-    told = capsys.readouterr()
-    assert "1,438 of 1,438 samples are at clients" in told.out
-    assert "no picture" in told.err
+    told = command_line("partition", "quickstart")
+    assert told.returncode == 0
+    assert "1,438 of 1,438 samples are at clients" in told.stdout
+    assert "no picture" in told.stderr
     assert list(tmp_path.iterdir()) == []
-    assert call("partition", "quickstart", "--picture", "who.png") == 5
+    assert command_line("partition", "quickstart", "--picture", "who.png").returncode == 5
 
 
 def test_runs_and_comparisons_do_not_go_into_one_another(tmp_path: Path) -> None:
@@ -123,14 +112,11 @@ def test_workers_that_do_not_fit_are_refused(workers: int | str) -> None:
         worker_count(workers)
 
 
-def test_tables_and_methods_are_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    assert call("list", "methods", "--json") == 0
-    methods = {row["notation"]: row for row in json.loads(capsys.readouterr().out)}
+def test_tables_and_methods_are_listed() -> None:
+    methods = {row["notation"]: row for row in json.loads(command_line("list", "methods", "--json").stdout)}
     assert methods["fedavg"]["cost"]["up"] == 1
     assert methods["scaffold"]["stateful"]
     assert all(row["helps"] and row["what"] for row in methods.values())
-    assert call("list", "methods") == 0
-    assert "correction(key=value)" in capsys.readouterr().out
-    assert call("list", "regulators", "--json") == 0
-    (title,) = tables = json.loads(capsys.readouterr().out)
+    assert "correction(key=value)" in command_line("list", "methods").stdout
+    (title,) = tables = json.loads(command_line("list", "regulators", "--json").stdout)
     assert (title, {row["from"] for row in tables[title]}) == ("regulators", {"ecgr"})

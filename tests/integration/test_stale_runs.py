@@ -6,12 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from torch import nn
 
 import ecgr as package
 from ecgr.errors import ConfigError
 from ecgr.runs.record import RunRecord
 from support.commands import ecgr
+from support.problems import tiny_task
 
 TASK = """
 from pathlib import Path
@@ -116,10 +116,10 @@ def test_data_that_a_config_names_are_known_by_their_content(tmp_path: Path) -> 
 
 
 def own_task(*, flipped: bool = False) -> package.Task:
-    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    y = (x[:, 0] > 0).astype(np.int64)
-    train = (x, 1 - y if flipped else y)
-    return package.Task(lambda: nn.Linear(2, 2), train=train, test=(x, y), clients=2, name="own")
+    task = tiny_task(name="own")
+    if flipped:
+        task.train.targets[:] = 1 - task.train.targets
+    return task
 
 
 def test_runs_of_other_data_code_or_versions_are_not_paired(tmp_path: Path) -> None:

@@ -1,16 +1,15 @@
 """What can be made again is shown, and removed where that is said; records, models and answers stay as they are."""
 
 import json
-import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from ecgr.cli.app import run_command_line
 from ecgr.errors import EnvironmentFault
 from ecgr.runs.clean import size_of, spare
 from ecgr.runs.record import acquire
+from support.commands import ecgr
 from support.runs import write_run
 
 
@@ -33,42 +32,35 @@ def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def clean(*words: object) -> int:
-    sys.argv = ["ecgr", "clean", *map(str, words)]
-    return run_command_line()
-
-
 def content(folder: Path) -> dict[Path, bytes]:
     return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file() and path.name != ".lock"}
 
 
-def test_it_is_shown_and_then_removed(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_shown_and_then_removed(runs: Path) -> None:
     before, cached = content(runs), content(runs.parent / "cache")
     gone = {each.path.relative_to(runs.parent).as_posix() for each in spare(runs)}
     (pixels,) = (path for path in cached if len(path.name) > 40)
     expected = ["answered/tuning/t", "answered/runs/a/checkpoint", "open/runs/b/checkpoint", "open/tuning/u/checkpoint"]
     assert gone == {*(f"runs/{name}" for name in expected), pixels.relative_to(runs.parent).as_posix()}
-    assert clean(runs) == 0
+    shown = ecgr("clean", runs).stdout
     assert content(runs) == before
-    shown = capsys.readouterr().out
     assert "checkpoints of finished runs: 3, 3.0 kB" in shown
     assert "bytes can be freed; to remove them: ecgr clean" in shown
     whole = sum(size_of(each.path) for each in spare(runs))
-    assert clean(runs, "--yes") == 0
-    assert f"{whole:,} bytes freed" in capsys.readouterr().out
+    assert f"{whole:,} bytes freed" in ecgr("clean", runs, "--yes").stdout
     stays = {path: held for path, held in before.items() if not any(f"/{name}/" in str(path) for name in expected)}
     assert content(runs) == stays
     assert content(runs.parent / "cache") == {path: held for path, held in cached.items() if path != pixels}
-    assert clean(runs, "--yes") == 0
-    assert "nothing can be made again" in capsys.readouterr().out
+    assert "nothing can be made again" in ecgr("clean", runs, "--yes").stdout
 
 
-def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_folder_that_is_not_ours_is_refused(tmp_path: Path) -> None:
     (tmp_path / "checkpoint").mkdir()
-    assert clean(tmp_path, "--yes") == 2
-    assert "holds no run or comparison; nothing was removed" in capsys.readouterr().err
+    done = ecgr("clean", tmp_path, "--yes")
+    assert done.returncode == 2
+    assert "holds no run or comparison; nothing was removed" in done.stderr
     (tmp_path / "run.json").write_text("{}")
-    assert clean(tmp_path, "--yes") == 3
+    assert ecgr("clean", tmp_path, "--yes").returncode == 3
     assert (tmp_path / "checkpoint").is_dir()
 
 

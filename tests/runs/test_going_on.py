@@ -4,21 +4,16 @@ import json
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file
-from torch import nn
 
 import ecgr
 from ecgr.errors import DataError
-from ecgr.runs.record import RunRecord, checkpoint_of
+from ecgr.runs.record import checkpoint_of
 from ecgr.runs.sweep import PlannedRun, plan_runs, run_all, settle
-
-
-def task() -> ecgr.Task:
-    inputs = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    samples = (inputs, (inputs[:, 0] > 0).astype(np.int64))
-    return ecgr.Task(model=lambda: nn.Linear(2, 2), train=samples, test=samples, clients=2)
+from support.commands import assert_same_run
+from support.commands import rows_without_times as rows
+from support.problems import tiny_task
 
 
 def planned(directory: Path, rounds: int, **changes: Any) -> PlannedRun:
@@ -31,7 +26,7 @@ def planned(directory: Path, rounds: int, **changes: Any) -> PlannedRun:
         "run.served": "average",
         **changes,
     }
-    (found,) = plan_runs([ecgr.load(task(), settings)], directory)
+    (found,) = plan_runs([ecgr.load(tiny_task(), settings)], directory)
     return found
 
 
@@ -39,15 +34,6 @@ def make(run: PlannedRun) -> list[str]:
     said: list[str] = []
     run_all([run], engine="serial", warn=said.append)
     return said
-
-
-def rows(record: RunRecord) -> list[dict[str, Any]]:
-    def untimed(value: Any) -> Any:
-        if isinstance(value, dict):
-            return {key: untimed(inner) for key, inner in value.items() if "seconds" not in key}
-        return [untimed(inner) for inner in value] if isinstance(value, list) else value
-
-    return [untimed(row) for row in record.rounds]
 
 
 def test_a_finished_run_goes_on_to_the_bits_of_an_uninterrupted_one(tmp_path: Path) -> None:
@@ -60,9 +46,7 @@ def test_a_finished_run_goes_on_to_the_bits_of_an_uninterrupted_one(tmp_path: Pa
     make(long)
     make(whole)
     assert (long.directory / "rounds.jsonl").read_bytes().startswith(before)  # nothing was made twice
-    assert rows(long.record) == rows(whole.record)
-    assert long.record.kept() == whole.record.kept()
-    assert (long.directory / "model.safetensors").read_bytes() == (whole.directory / "model.safetensors").read_bytes()
+    assert_same_run(long.directory, whole.directory)
     assert json.loads((long.directory / "run.json").read_text())["config"]["federation"]["rounds"] == 8
 
 
@@ -108,7 +92,7 @@ def test_the_number_of_rounds_is_part_of_an_identity_unless_the_rate_is_constant
     tmp_path: Path, schedule: str, same: bool
 ) -> None:
     changes = [{"federation.rounds": rounds, "schedule.name": schedule} for rounds in (2, 5, 3)]
-    experiments = [ecgr.load(task(), each) for each in changes]
+    experiments = [ecgr.load(tiny_task(), each) for each in changes]
     assert [run.experiment.federation.rounds for run in plan_runs(experiments, tmp_path)] == (
         [5] if same else [2, 5, 3]
     )

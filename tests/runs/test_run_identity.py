@@ -14,6 +14,7 @@ from ecgr.errors import ConfigError
 from ecgr.runs.identity import Identify, commit, identity_key
 from ecgr.runs.runner import run
 from ecgr.tasks.models import resnet18
+from support.problems import tiny_task
 
 HASH = "0123456789abcdef0123456789abcdef01234567"
 
@@ -39,10 +40,7 @@ class Net(nn.Module):
         self.layer = nn.Linear(2, 2)
 
 
-def task(**changes: Any) -> ecgr.Task:
-    x = np.random.default_rng(0).normal(size=(40, 2)).astype(np.float32)
-    samples = (x, (x[:, 0] > 0).astype(np.int64))
-    return ecgr.Task(**{"model": Net, "train": samples, "test": samples, "clients": 2, **changes})
+task = partial(tiny_task, model=Net)
 
 
 def key(source: Any, **settings: Any) -> str:

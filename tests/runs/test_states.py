@@ -103,14 +103,8 @@ def test_a_state_that_cannot_be_written_is_one_clear_line(tmp_path: Path) -> Non
 @pytest.mark.slow
 def test_a_run_with_states_on_disk_has_the_bits_of_one_in_memory(tmp_path: Path) -> None:
     """Few of many take part; interrupted after a round and resumed, in two processes."""
-    changes = {
-        "algorithm.name": "scaffold",
-        "partition.name": "iid",
-        "partition.clients": 12,
-        "partition.min_batches": 0,
-        "federation.participation": 0.25,
-        "federation.rounds": 5,
-    }
+    changes = {"algorithm.name": "scaffold", "federation.participation": 0.25, "federation.rounds": 5}
+    changes |= {"partition.name": "iid", "partition.clients": 12, "partition.min_batches": 0}
     experiment = ecgr.load("quickstart", changes)
     whole = ecgr.run(experiment, tmp_path / "whole")
 

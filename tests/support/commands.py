@@ -8,8 +8,11 @@ import sys
 from contextlib import ExitStack
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
+
+if TYPE_CHECKING:
+    from ecgr.runs.record import RunRecord
 
 ECGR = str(Path(sys.executable).with_name("ecgr"))
 
@@ -74,11 +77,11 @@ def sets(*assignments: str) -> list[str]:
     return [word for assignment in assignments for word in ("--set", assignment)]
 
 
-def rows_without_times(directory: Path) -> list[dict[str, Any]]:
+def rows_without_times(run: "Path | RunRecord") -> list[dict[str, Any]]:
     """The rounds of a run but for how long they took."""
     from ecgr.runs.record import RunRecord
 
-    rows = RunRecord(directory).rounds
+    rows = (RunRecord(run) if isinstance(run, Path) else run).rounds
     for row in rows:
         row.pop("seconds")
         for client in row["clients"]:

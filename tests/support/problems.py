@@ -20,6 +20,7 @@ from ecgr.tasks.data import Dataset, image_dataset
 from ecgr.tasks.models import MODELS
 from ecgr.tasks.partition import Partition
 from ecgr.tasks.samples import Samples
+from ecgr.tasks.task import Task
 
 TRAINED = [name for name, entry in ALGORITHMS.items() if getattr(entry, "trains", True)]
 """The algorithms whose clients take steps."""
@@ -78,6 +79,13 @@ def problem(data: Dataset, parts: Sequence[Sequence[int]], **sections: Mapping[s
     raw["partition"] = {"name": "iid", "clients": len(parts), "min_batches": 0, **raw.get("partition", {})}
     prepared = prepare(Experiment.from_dict(raw), data)
     return replace(prepared, partition=Partition.of([list(part) for part in parts]))
+
+
+def tiny_task(samples: int = 40, **changes: Any) -> Task:
+    """Points in the plane on either side of a line, for a linear model of two clients."""
+    inputs = np.random.default_rng(0).normal(size=(samples, 2)).astype(np.float32)
+    split = (inputs, (inputs[:, 0] > 0).astype(np.int64))
+    return Task(**{"model": lambda: nn.Linear(2, 2), "train": split, "test": split, "clients": 2, **changes})
 
 
 def four_clients(algorithm: str = "fedavg", **sections: Mapping[str, Any]) -> Problem:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 Steps = NDArray[np.float64]
+Kind = Callable[[np.random.Generator, int, int], Steps]
 
 
 def _normal(rng: np.random.Generator, T: int, d: int) -> Steps:
@@ -27,23 +28,18 @@ def _zeros(rng: np.random.Generator, T: int, d: int) -> Steps:
     return _integers(rng, T, d) * (rng.random((T, 1)) < 0.5)
 
 
-def _repeated_integers(rng: np.random.Generator, T: int, d: int) -> Steps:
-    return _integers(rng, 3, d)[rng.integers(0, 3, size=T)]
+def _repeated(of: Kind) -> Kind:
+    return lambda rng, T, d: of(rng, 3, d)[rng.integers(0, 3, size=T)]
 
 
-def _cancelling_integers(rng: np.random.Generator, T: int, d: int) -> Steps:
+def _cancelling(of: Kind) -> Kind:
     """Pairs of a step and its opposite (and, for an odd T, one more), shuffled."""
-    pairs = _integers(rng, (T + 1) // 2, d)
-    return rng.permutation(np.concatenate([pairs, -pairs])[:T], axis=0)
 
+    def steps(rng: np.random.Generator, T: int, d: int) -> Steps:
+        pairs = of(rng, (T + 1) // 2, d)
+        return rng.permutation(np.concatenate([pairs, -pairs])[:T], axis=0)
 
-def _repeated(rng: np.random.Generator, T: int, d: int) -> Steps:
-    return _normal(rng, 3, d)[rng.integers(0, 3, size=T)]
-
-
-def _cancelling(rng: np.random.Generator, T: int, d: int) -> Steps:
-    pairs = _normal(rng, (T + 1) // 2, d)
-    return rng.permutation(np.concatenate([pairs, -pairs])[:T], axis=0)
+    return steps
 
 
 def _scales(rng: np.random.Generator, T: int, d: int) -> Steps:
@@ -52,20 +48,18 @@ def _scales(rng: np.random.Generator, T: int, d: int) -> Steps:
     return scales
 
 
-Kind = Callable[[np.random.Generator, int, int], Steps]
-
 GENERIC: dict[str, Kind] = {"normal": _normal, "drift": _drift}
 """No two candidates are ever equally good: the choice is unique."""
 
 EXACT: dict[str, Kind] = {
     "integers": _integers,
     "zeros": _zeros,
-    "repeated integers": _repeated_integers,
-    "cancelling integers": _cancelling_integers,
+    "repeated integers": _repeated(_integers),
+    "cancelling integers": _cancelling(_integers),
 }
 """Ties are exact in both computations: the lowest index has to win."""
 
-ROUNDED: dict[str, Kind] = {"repeated": _repeated, "cancelling": _cancelling, "scales": _scales}
+ROUNDED: dict[str, Kind] = {"repeated": _repeated(_normal), "cancelling": _cancelling(_normal), "scales": _scales}
 """Ties up to rounding: any of the equally good choices is right."""
 
 ALL: dict[str, Kind] = {**GENERIC, **EXACT, **ROUNDED}

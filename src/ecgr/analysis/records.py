@@ -13,7 +13,7 @@ from typing import Any, Literal
 from ecgr.analysis.quantities import ACCURACY, Quantity, chance_level
 from ecgr.analysis.summaries import RunSummary
 from ecgr.errors import DataError
-from ecgr.runs.manifest import refuse_mixed
+from ecgr.runs.differences import refuse_mixed
 from ecgr.runs.record import RunRecord, holder_path
 
 State = Literal["finished", "still going", "interrupted", "diverged"]

@@ -7,7 +7,7 @@ import shlex
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -44,11 +44,8 @@ def scores(row: Mapping[str, Any]) -> str:
     >>> scores({"metrics": {"auc": 0.9, "accuracy": 0.8}, "loss": 0.5}), scores({"metrics": {"r2": 0.1}, "loss": None})
     ('auc 0.9000, loss 0.5000', 'r2 0.1000, loss not finite')
     """
-    first = next(iter(row["metrics"].items()))
-    return ", ".join(
-        f"{name} not finite" if value is None else f"{name} {value:.4f}"
-        for name, value in (first, ("loss", row["loss"]))
-    )
+    both = [next(iter(row["metrics"].items())), ("loss", row["loss"])]
+    return ", ".join(f"{name} {'not finite' if value is None else f'{value:.4f}'}" for name, value in both)
 
 
 def complain(*lines: str) -> None:
@@ -124,13 +121,8 @@ def round_progress(title: str, rounds: int, names: Sequence[str] = ()) -> Iterat
     def name(client: int) -> str:
         return "an unknown node" if client < 0 else names[client] if names else f"client {client}"
 
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[numbers]}"),
-        TimeRemainingColumn(),
-    )
+    numbers = TextColumn("{task.fields[numbers]}")
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), numbers, TimeRemainingColumn())
     with Progress(*columns, console=err, disable=not err.is_terminal) as bar:
         task = bar.add_task(title, total=rounds, numbers="")
 
@@ -155,29 +147,23 @@ def show_end(record: RunRecord, directory: Path, as_json: bool) -> None:
         private = f", {promised(last['privacy'])}" if "privacy" in last else ""
         say(f"{scores(last)} after {last['round']} rounds{private}; {directory}")
         return
-    others = {name: last[name] for name in ("loss", "train_loss", "worst_client")}
+    others = {name: last[name] for name in ("loss", "train_loss", "worst_client", "privacy") if name in last}
     run = {"directory": str(directory), "key": record.key, "seed": record.seed, "round": last["round"]}
-    print_json({**run, **last["metrics"], **others, **({"privacy": last["privacy"]} if "privacy" in last else {})})
+    print_json({**run, **last["metrics"], **others})
 
 
 @contextmanager
 def sweep_progress(plans: Sequence[PlannedRun]) -> Iterator["SweepDisplay"]:
     """Show the runs: live on a terminal, otherwise a line every ten per cent."""
     display = SweepDisplay(plans)
-    with resumable(lambda: _kept_runs(plans)):
-        if err.is_terminal:
-            with Live(display, console=err, refresh_per_second=2, transient=True):
-                yield display
-        else:
-            yield display
 
+    def kept() -> str:
+        finished = f"{sum(planned.finished for planned in plans)} of {len(plans)} runs are finished"
+        return f"{finished}, the others keep their last checkpoint; to continue: {this_command()}"
 
-def _kept_runs(plans: Sequence[PlannedRun]) -> str:
-    finished = sum(planned.finished for planned in plans)
-    return (
-        f"{finished} of {len(plans)} runs are finished, the others keep their last checkpoint;"
-        f" to continue: {this_command()}"
-    )
+    live = Live(display, console=err, refresh_per_second=2, transient=True) if err.is_terminal else nullcontext()
+    with resumable(kept), live:
+        yield display
 
 
 class SweepDisplay:
@@ -194,10 +180,9 @@ class SweepDisplay:
     def __rich__(self) -> Table:
         done, rounds, left = self._left()
         finished = sum(planned.finished for planned in self._plans)
+        runs = f"{finished}/{len(self._plans)} runs{self._told(*self._states)}"
         row = Table.grid(padding=(0, 2))
-        row.add_row(
-            ProgressBar(rounds, done, width=30), f"{finished}/{len(self._plans)} runs{self._told(*self._states)}", left
-        )
+        row.add_row(ProgressBar(rounds, done, width=30), runs, left)
         return row
 
     def _left(self) -> tuple[int, int, str]:

@@ -31,10 +31,8 @@ def list_command(as_json: Json = False) -> None:
     if as_json:
         print_json([asdict(row) for row in rows])
         return
-    places = [row.place or ("your own: you say where" if row.own else "not found") for row in rows]
-    print_table(
-        [{"name": row.name, "what": row.description, "where": where} for row, where in zip(rows, places, strict=True)]
-    )
+    nowhere = {True: "your own: you say where", False: "not found"}
+    print_table([{"name": row.name, "what": row.description, "where": row.place or nowhere[row.own]} for row in rows])
 
 
 @command(data_app, "verify", "ecgr data verify mnist")
@@ -153,8 +151,7 @@ def _picture(
 
 def _preset_for(data: str) -> str | dict[str, Any]:
     """The preset that goes with a data set; its batch size sets the smallest client."""
-    usual = (
-        "quickstart" if data == "digits" else "",
-        *(f"{folder}/{data}" for folder in ("paper", "hospitals", "text")),
-    )
+    if data == "digits":
+        return "quickstart"
+    usual = (f"{folder}/{data}" for folder in ("paper", "hospitals", "text"))
     return next((name for name in usual if name in presets()), {})

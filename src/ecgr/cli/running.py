@@ -1,7 +1,7 @@
 """`ecgr run` and `ecgr sweep`: one run, a grid of runs, and with `--dry-run` what they will take; `ecgr clean`."""
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -47,23 +47,25 @@ def run_command(
         complain("--log: is called --track now")
     tracker = track or log
     check_tracker(tracker)
-    with ExitStack() as stack:
-        watchers = [stack.enter_context(round_progress(chosen.run.name or "run", chosen.federation.rounds))]
-        watchers += [stack.enter_context(tracked(tracker, directory))] if tracker else []
+
+    def kept() -> str:
+        rounds = len(RunRecord(directory).rounds)
+        what = f"{directory} has {rounds} rounds" if rounds else "no round was finished"
+        return f"{what}; to continue: {this_command('--resume')}"
+
+    with (
+        round_progress(chosen.run.name or "run", chosen.federation.rounds) as show,
+        tracked(tracker, directory) if tracker else nullcontext() as log_round,
+        resumable(kept),
+    ):
 
         def watch(row: Mapping[str, Any]) -> None:
-            for watcher in watchers:
-                watcher(row)
+            show(row)
+            if log_round is not None:
+                log_round(row)
 
-        with resumable(lambda: _kept_rounds(directory)):
-            record = run(chosen, directory, resume=resume, watch=watch, warn=complain, **work)
+        record = run(chosen, directory, resume=resume, watch=watch, warn=complain, **work)
     show_end(record, directory, as_json)
-
-
-def _kept_rounds(directory: Path) -> str:
-    rounds = len(RunRecord(directory).rounds)
-    kept = f"{directory} has {rounds} rounds" if rounds else "no round was finished"
-    return f"{kept}; to continue: {this_command('--resume')}"
 
 
 @gathered(work=work_of)

@@ -12,7 +12,7 @@ from ecgr.compare.plan import TRIALS, Grid, plan_comparison, reference_of
 from ecgr.compare.run import announced, run_plan
 from ecgr.compare.tune import Warn
 from ecgr.config.experiment import changes_of
-from ecgr.errors import ConfigError
+from ecgr.errors import ConfigError, QuorumLost
 from ecgr.report.answer import Answer as Answer
 from ecgr.runs.runner import AUTO, worker_count
 from ecgr.runs.sweep import Progress, check_ready, run_all, settle
@@ -103,7 +103,9 @@ def compare(
         if told and not all(run.finished for run in (*plan.tuning, *plan.runs)):
             warn(announced(plan, worker_count(workers)))
         work: dict[str, Any] = {"workers": workers, "engine": engine, "device": device}
-        make = partial(run_all, **work, progress=progress, warn=warn, optional=reference_of)
+        how: dict[str, Any] = {"progress": progress, "warn": warn, "optional": reference_of}
+        # that a method or a choice diverges is an answer, too
+        make = partial(run_all, tolerated=QuorumLost.exit_code, **work, **how)
         plan = run_plan(plan, make, warn)
         answer = analyse(plan.directory).write(plan.directory, warn)
         settle([*plan.runs, *plan.tuning], scored_only=reference_of)

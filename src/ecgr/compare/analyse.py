@@ -11,7 +11,7 @@ from ecgr.analysis.summaries import RunSummary, read_summaries
 from ecgr.compare.diagnosis import head_gain
 from ecgr.compare.plan import planned_records, tuning_of
 from ecgr.config.experiment import presets
-from ecgr.errors import ConfigError, DataError
+from ecgr.errors import ConfigError
 from ecgr.report.answer import Answer
 from ecgr.runs.record import RunRecord
 
@@ -35,8 +35,7 @@ def analyse(source: Any, baseline: str | None = None) -> Answer:
     """The answer that a directory, records, or a ``summaries.json`` gives; refused where nothing can be compared."""
     if isinstance(source, (str, Path)) and Path(source).is_file():
         summaries = read_summaries(Path(source))
-        if baseline is not None:
-            _refuse_unknown(baseline, summaries)
+        _refuse_unknown(baseline, summaries)
         found = compare(summaries, baseline)
     else:
         found = analyse_runs(source, baseline)
@@ -64,7 +63,7 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
     for place in places:
         plan = None if isinstance(place, RunRecord) else planned_records(Path(place))
         if plan is None:
-            loose += [place] if isinstance(place, RunRecord) else _unplanned(Path(place))
+            loose += [place] if isinstance(place, RunRecord) else find_runs([Path(place)])
             continue
         planned, tuned, named = plan
         baseline = baseline or planned
@@ -73,23 +72,13 @@ def analyse_runs(source: Any, baseline: str | None = None) -> Comparison:
         runs += read_runs(records, methods, setting=str(place) if len(places) > 1 else "", tuned=tuned)
     runs += read_runs(loose) if loose or not runs else []
     summaries = [run.summary for run in runs]
-    if baseline is not None:
-        _refuse_unknown(baseline, summaries)
-    found = compare(
-        [run.summary for run in runs if run.state in ("finished", "diverged")], baseline or default_baseline(summaries)
-    )
+    _refuse_unknown(baseline, summaries)
+    ended = [run.summary for run in runs if run.state in ("finished", "diverged")]
+    found = compare(ended, baseline or default_baseline(summaries))
     return replace(found, runs=[run for run in runs if run.summary.method not in REFERENCES], tuning=tuning)
 
 
-def _unplanned(directory: Path) -> list[RunRecord]:
-    if (directory / "design.json").is_file():
-        raise DataError(
-            f"{directory}: a comparison of an earlier version; give its command again, which keeps its runs"
-        )
-    return find_runs([directory])
-
-
-def _refuse_unknown(baseline: str, runs: Sequence[RunSummary]) -> None:
+def _refuse_unknown(baseline: str | None, runs: Sequence[RunSummary]) -> None:
     methods = dict.fromkeys(run.method for run in runs)
-    if baseline not in methods:
+    if baseline is not None and baseline not in methods:
         raise ConfigError(f"baseline: no run of {baseline}; the methods are {', '.join(methods)}")

@@ -11,6 +11,7 @@ from typing import Any
 
 from ecgr.analysis.comparison import Comparison, Reference
 from ecgr.analysis.curves import Estimate
+from ecgr.analysis.summaries import RunSummary
 from ecgr.compare.plan import ComparisonPlan
 from ecgr.config.experiment import OWN
 from ecgr.errors import EcgrError
@@ -35,20 +36,17 @@ def solve_heads(plan: ComparisonPlan) -> None:
 
 def head_gain(directory: Path, found: Comparison) -> Reference | None:
     """What the heads gain over the baseline's own last layers; None where that is not known."""
-    scores = {each["run"]: each for each in _read(directory / FILE) if each["method"] == found.baseline}
-    own = [run for run in found.runs if run.summary.method == found.baseline and run.summary.end is not None]
-    both = [
-        (run.summary, score, run.summary.end)
-        for run in own
-        if (each := scores.get(run.record.directory.name)) is not None
-        and (score := each["score"]) is not None
-        and each["rounds"] == run.summary.rounds
-    ]
+    known = {(each["run"], each["rounds"], each["method"]): each["score"] for each in _read(directory / FILE)}
+    both: list[tuple[RunSummary, float, float]] = []
+    for run in found.runs:
+        own, score = run.summary, known.get((run.record.directory.name, run.summary.rounds, found.baseline))
+        if own.method == found.baseline and own.end is not None and score is not None:
+            both.append((own, score, own.end))
     if not both:
         return None
     first = both[0][0]
-    difference = Estimate.of([score - end for _, score, end in both if end is not None], first.overlap)
-    margin = first.metric.margin(fmean(end for *_, end in both if end is not None)) or 0.0
+    difference = Estimate.of([score - end for _, score, end in both], first.overlap)
+    margin = first.metric.margin(fmean(end for *_, end in both)) or 0.0
     return Reference("LDA head", "", fmean(score for _, score, _ in both), difference, first.metric, margin)
 
 

@@ -81,7 +81,7 @@ class MethodPlan:
 
     name: str
     experiment: Experiment
-    runs: tuple[PlannedRun, ...]
+    runs: tuple[PlannedRun, ...] = ()
     space: Space = field(default_factory=dict)
     trials: tuple[Trial, ...] = ()
     chosen: Mapping[str, Any] = field(default_factory=dict)
@@ -95,7 +95,7 @@ class MethodPlan:
     @property
     def made(self) -> bool:
         """Whether all its runs ended, be it that they diverged."""
-        return all(run.finished or run.diverged is not None for run in self.runs)
+        return all(run.record.ended for run in self.runs)
 
 
 @dataclass(frozen=True, eq=False)
@@ -193,12 +193,8 @@ class ComparisonPlan:
     def _runs(
         self, method: MethodPlan, changes: Raw, seeds: Sequence[int], folder: str = RUNS
     ) -> tuple[PlannedRun, ...]:
-        raw = method.experiment.raw()
-        experiments = [
-            Experiment.from_dict(override(raw, {**changes, **variant, "run.seed": seed}))
-            for seed in seeds
-            for variant in method.variants
-        ]
+        each = [{**changes, **variant, "run.seed": seed} for seed in seeds for variant in method.variants]
+        experiments = [method.experiment.replace(own) for own in each]
         return tuple(plan_runs(experiments, self.directory, folder, self.identify))
 
     def with_runs(self, changes: Raw = MappingProxyType({})) -> "ComparisonPlan":
@@ -270,10 +266,10 @@ def plan_comparison(
         raise ConfigError(f"trials: expected a whole number, at least 1, got {shown(trials)}")
     name = next(iter(named.values()))[1].run.name
     directory = Path(out) if out is not None else Path("runs") / (f"compare-{name}" if name else "compare")
-    listed = [MethodPlan(name, made, (), given=frozenset(changes)) for name, (changes, made) in named.items()]
+    listed = [MethodPlan(name, made, given=frozenset(changes)) for name, (changes, made) in named.items()]
     plain = Experiment.from_dict(override(raw, method_settings("fedavg")))
     if plain.data.server_samples is not None or getattr(plain.source, "server", None) is not None:
-        listed.append(MethodPlan("server alone", plain, (), variants=({"partition.server": True},)))
+        listed.append(MethodPlan("server alone", plain, variants=({"partition.server": True},)))
     notes: tuple[str, ...] = ()
     try:
         listed += _references(plain) if references else []
@@ -360,7 +356,12 @@ def seed_list(seeds: int | str | Iterable[int]) -> list[int]:
     """
     found: Iterable[Any] = seeds if isinstance(seeds, Iterable) else ()
     if isinstance(seeds, str):
-        found = _seeds_in(seeds.strip())
+        text = seeds.strip()
+        if span := re.fullmatch(r"(\d+)\s*-\s*(\d+)", text):
+            found = range(int(span[1]), int(span[2]) + 1)
+        else:
+            each = [int(part) if part.strip().isdecimal() else -1 for part in text.rstrip(",").split(",")]
+            found = range(each[0]) if text.isdecimal() else each
     elif _is_whole(seeds):
         found = range(int(seeds))
     chosen = [int(seed) if _is_whole(seed) else -1 for seed in islice(found, MOST_SEEDS + 1)]
@@ -419,8 +420,8 @@ def _references(experiment: Experiment) -> list[MethodPlan]:
         clients = len(scorable(experiment, *divided(experiment, experiment.source.load())))
     alone = tuple({"partition.alone": client} for client in range(min(ALONE_MOST, clients)))
     pooled = ({"partition.pooled": True},)
-    both: dict[str, tuple[Raw, ...]] = {"alone": alone, "pooled": pooled}
-    return [MethodPlan(name, experiment, (), variants=each) for name, each in both.items() if each]
+    both = [MethodPlan("alone", experiment, variants=alone), MethodPlan("pooled", experiment, variants=pooled)]
+    return [method for method in both if method.variants]
 
 
 def _with_trials(comparison: ComparisonPlan, method: MethodPlan, grid: Grid, count: int) -> MethodPlan:
@@ -459,14 +460,3 @@ def _refuse_until(comparison: ComparisonPlan, most: int) -> None:
 def _is_whole(value: Any) -> TypeGuard[int]:
     """Whether it is a whole number, numpy's too, and not a truth value."""
     return isinstance(value, Integral) and not isinstance(value, bool)
-
-
-def _seeds_in(text: str) -> Sequence[int]:
-    if text.isdecimal():
-        return range(int(text))
-    if span := re.fullmatch(r"(\d+)\s*-\s*(\d+)", text):
-        return range(int(span[1]), int(span[2]) + 1)
-    try:
-        return [int(seed) for seed in text.rstrip(",").split(",")]
-    except ValueError:
-        return []

@@ -67,9 +67,7 @@ def _make_runs(plan: ComparisonPlan, make: Make, warn: Warn) -> ComparisonPlan:
         warn(f"note: {names[run.name]} diverged at optimizer.lr = {lr:g}; try optimizer.lr={lr / 10:.2g}")
 
     try:
-        # A method that diverges is an answer, too; without a baseline there is none.
-        needed = {run.name for run in plan.baseline.runs}
-        make(plan.runs, tolerated=(QuorumLost.exit_code,), needed=needed, diverged=diverged)
+        make(plan.runs, needed={run.name for run in plan.baseline.runs}, diverged=diverged)
     finally:
         if any(RunRecord.is_run(run.directory) for run in plan.runs):
             plan.write()

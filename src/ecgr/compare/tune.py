@@ -12,7 +12,7 @@ from ecgr.analysis.records import read_runs
 from ecgr.analysis.summaries import mean_or_none
 from ecgr.analysis.tuning import Choice, Scored, Space, choose, extension, ranking
 from ecgr.compare.plan import FIRST_SEEDS, TUNED, TUNING_SEEDS, VALIDATION, ComparisonPlan, MethodPlan, Trial
-from ecgr.errors import ConfigError, QuorumLost
+from ecgr.errors import ConfigError
 from ecgr.files import write_atomically
 from ecgr.runs.record import to_json
 from ecgr.runs.sweep import PlannedRun
@@ -90,11 +90,16 @@ def tune(plan: ComparisonPlan, make: Make, warn: Warn) -> ComparisonPlan:
     """The plan with the best hyper-parameters of each method; every trial stays, in ``tuning.json`` and as runs."""
     warn(f"note: {plan.budget}")
     searches = [Search(plan, method, method.space, list(method.trials)) for method in plan.methods]
-    _make_trials([trial for search in searches for trial in search.trials], make)
+
+    def make_trials(trials: Sequence[Trial]) -> None:
+        if trials:
+            make([run for trial in trials for run in trial.runs])
+
+    make_trials([trial for search in searches for trial in search.trials])
     for _ in range(EXTENSIONS):
-        _make_trials([trial for search in searches for trial in search.extended()], make)
+        make_trials([trial for search in searches for trial in search.extended()])
     while finalists := [trial for search in searches for trial in search.finalists()]:
-        _make_trials(finalists, make)
+        make_trials(finalists)
     choices = [search.choice() for search in searches]
     if not choices[0].trained:
         raise ConfigError(
@@ -113,9 +118,3 @@ def tune(plan: ComparisonPlan, make: Make, warn: Warn) -> ComparisonPlan:
     write_atomically(plan.directory / TUNED, to_json(content, indent=2))
     trials = [(*search.trials, *search.finals.values()) for search in searches]
     return plan.with_choices([choice.best for choice in choices], trials)
-
-
-def _make_trials(trials: Sequence[Trial], make: Make) -> None:
-    """A choice that diverges has been tried, too."""
-    if trials:
-        make([run for trial in trials for run in trial.runs], tolerated=(QuorumLost.exit_code,))

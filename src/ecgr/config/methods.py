@@ -15,6 +15,7 @@ whichever loss it is. The loss that comes with the data or the task is not shown
 import json
 import re
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import isroutine
 from itertools import pairwise
@@ -277,14 +278,10 @@ def method_settings(given: Any) -> dict[str, Any]:
 
 
 def _value(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)  # .5 and 1. are numbers to a person
-    except ValueError:
-        return text
+    for read in (json.loads, float):  # .5 and 1. are numbers to a person
+        with suppress(ValueError):
+            return read(text)
+    return text
 
 
 def _where(text: str) -> str:

@@ -12,13 +12,13 @@ from inspect import signature
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, cast
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError, create_model
 from pydantic.errors import PydanticUserError
 from pydantic.fields import FieldInfo
 
 from ecgr.algorithms import ALGORITHMS, SERVER_RULES
 from ecgr.algorithms.parts import PARTS
-from ecgr.component import Count, PositiveFraction, component
+from ecgr.component import Count, PositiveFraction, component, rule
 from ecgr.config.optimizers import OPTIMIZERS, SCHEDULES
 from ecgr.config.user_code import is_algorithm
 from ecgr.core.regulators import REGULATORS
@@ -145,15 +145,11 @@ RESERVED = {"con", "prn", "aux", "nul", *(f"{port}{n}" for port in ("com", "lpt"
 """Names that some systems take for devices, with whatever extension."""
 
 
-def _not_reserved(name: str) -> str:
-    if name.partition(".")[0].lower() in RESERVED:
-        raise ValueError(f"{name} is the name of a device")
-    return name
-
-
-RunName = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"), AfterValidator(_not_reserved)]
-
-
+RunName = Annotated[
+    str,
+    Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$"),
+    rule("must not be a device's name", lambda name: name.partition(".")[0].lower() not in RESERVED),
+]
 Names = Annotated[tuple[str, ...], Field(strict=False, min_length=1)]
 
 

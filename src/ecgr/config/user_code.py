@@ -11,7 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import dataclass, fields, is_dataclass
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -77,36 +77,31 @@ def plain(value: Any) -> Any:
     return qualified_name(named) if named is value or " at 0x" in repr(value) else repr(value)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Completed:
     """A user's algorithm; what it does not define is the default: nothing corrected or remembered."""
 
-    __slots__ = ("inner",)
-
-    def __init__(self, inner: Any) -> None:
-        self.inner = inner
+    inner: Any
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("_") or name == "inner":
             raise AttributeError(name)
         return getattr(self.inner if hasattr(self.inner, name) else DEFAULTS, name)
 
-    def __reduce__(self) -> Any:
-        return Completed, (self.inner,)
-
 
 DEFAULTS = Defaults()
+METHODS = [name for name in dir(Defaults) if not name.startswith("_")]
 
 
 def complete(algorithm: Any) -> Entry:
     """An algorithm with all that the training loop calls."""
-    wanted = [name for name in dir(Defaults) if not name.startswith("_")]
-    whole = hasattr(algorithm, "parts") or all(hasattr(algorithm, name) for name in wanted)
+    whole = hasattr(algorithm, "parts") or all(hasattr(algorithm, name) for name in METHODS)
     return cast("Entry", algorithm if whole else Completed(algorithm))
 
 
 def is_algorithm(given: Any) -> bool:
     """Whether an object defines at least one method of an algorithm."""
-    return any(hasattr(given, name) for name in (*dir(Defaults), "aggregate", "parts") if not name.startswith("_"))
+    return any(hasattr(given, name) for name in (*METHODS, "aggregate", "parts"))
 
 
 def task_or_name(text: str) -> "str | Task | Experiment":

@@ -40,10 +40,8 @@ def spare(directory: Path) -> list[Spare]:
     tuning = {run for run in runs if _was_tuning(run)}
     found = [Spare("runs that answered comparisons were tuned with", run, run) for run in sorted(tuning)]
     for run in runs:
-        record = RunRecord.open(run)
-        ended = record.finished or record.diverged is not None
         checkpoint = checkpoint_of(run)
-        if run not in tuning and ended and checkpoint.is_dir() and not checkpoint.is_symlink():
+        if run not in tuning and RunRecord.open(run).ended and checkpoint.is_dir() and not checkpoint.is_symlink():
             found.append(Spare("checkpoints of finished runs", checkpoint, run))
     decoded = sorted(cache_folder().glob(f"pictures-{'[0-9a-f]' * 32}-*.npy"))
     return [*found, *(Spare("decoded pictures", path) for path in decoded)]

@@ -19,7 +19,7 @@ from ecgr.config.experiment import OWN, Experiment, contains_shorter
 from ecgr.config.methods import Method
 from ecgr.config.user_code import description, unwrap
 from ecgr.errors import EcgrError
-from ecgr.runs.manifest import PARTITION, Identity
+from ecgr.runs.differences import PARTITION, Identity
 from ecgr.tasks.losses import LOSSES
 from ecgr.tasks.metrics import METRICS, describe
 from ecgr.tasks.samples import Items
@@ -131,11 +131,13 @@ def manifest_of(problem: "Problem", data: "Provenance", identity: Identity) -> d
     """An allow-list of facts, nothing from the environment beyond it."""
     experiment = problem.experiment
     share = experiment.partition.test_share
-    split: dict[str, Any] = {"overlap": share / (1 - share)} if share else {}
-    split |= {"overlap": len(problem.test) / len(problem.train)} if experiment.data.redraw else {}
-    split |= (
-        {"tested": len(problem.test)} if experiment.partition.alone is not None and experiment.data.score != OWN else {}
-    )
+    split: dict[str, Any] = {}
+    if share:
+        split["overlap"] = share / (1 - share)
+    if experiment.data.redraw:
+        split["overlap"] = len(problem.test) / len(problem.train)
+    if experiment.partition.alone is not None and experiment.data.score != OWN:
+        split["tested"] = len(problem.test)
     return {
         "name": experiment.run.name,
         "key": experiment.key(),

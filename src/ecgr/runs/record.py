@@ -113,6 +113,11 @@ class RunRecord:
             raise DataError(f"{path}: expected a reason, got {reason!r}; remove the run's directory to make it anew")
         return reason
 
+    @property
+    def ended(self) -> bool:
+        """Whether it is over: finished, or diverged."""
+        return self.finished or self.diverged is not None
+
     def kept(self) -> list[Kept]:
         """Which steps were kept, by round and client; empty for runs without regulation."""
         path = self.directory / "steps.npz"

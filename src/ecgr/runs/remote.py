@@ -17,7 +17,6 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from ecgr.errors import EnvironmentFault
 from ecgr.files import write_atomically
 from ecgr.runs.record import OWN_FILES, locked
 from ecgr.runs.runner import Watch
@@ -99,17 +98,11 @@ def seen_by_others(jobs: Sequence[RunJob], seconds: float = PIECE) -> Iterator[l
     folders = {job.planned.directory.resolve().parent for job in jobs}
     try:
         for folder in folders:
-            folder.mkdir(parents=True, exist_ok=True)
-            (folder / name).touch()
-    except OSError as error:
-        raise EnvironmentFault(f"cannot use {error.filename}: {error.strerror or error}") from None
-    try:
+            write_atomically(folder / name, b"", durable=False)
         # another process need not be where this one is
-        there = [replace(job.planned, directory=job.planned.directory.resolve()) for job in jobs]
-        yield [
-            RemoteJob(replace(job, planned=planned), planned.directory.parent / name, seconds)
-            for job, planned in zip(jobs, there, strict=True)
-        ]
+        plans = [replace(job.planned, directory=job.planned.directory.resolve()) for job in jobs]
+        there = [replace(job, planned=planned) for job, planned in zip(jobs, plans, strict=True)]
+        yield [RemoteJob(job, job.planned.directory.parent / name, seconds) for job in there]
     finally:
         for folder in folders:
             (folder / name).unlink(missing_ok=True)

@@ -12,8 +12,8 @@ from ecgr.config.experiment import Experiment, acts_at_the_end, changes_of, cont
 from ecgr.config.partition import natural_note
 from ecgr.errors import ConfigError, Diverged
 from ecgr.files import write_atomically
+from ecgr.runs.differences import PARTITION, Identity, changed_facts, differences
 from ecgr.runs.identity import Identify, manifest_of, task_facts
-from ecgr.runs.manifest import PARTITION, Identity, changed_facts, differences
 from ecgr.runs.record import DIVERGED, RunRecord, RunWriter, acquire, checkpoint_of, locked, refuse_foreign, to_json
 from ecgr.tasks.losses import flatness_note
 from ecgr.tasks.task import Task
@@ -95,7 +95,8 @@ def run(
         about_data = (f"data is {note}" for note in data.notes)
         for note in filter(None, (*about_data, natural, *problem.notes, flat, precision_note(problem))):
             warn(f"note: {note}")
-    open_engine = ready_engine(problem, asked_workers(workers, kind.remote), kind)
+    # with auto and more machines than this one there are as many workers as there is room for
+    open_engine = ready_engine(problem, None if kind.remote and workers == AUTO else count, kind)
 
     try:
         with ExitStack() as stack:
@@ -184,17 +185,15 @@ def _finished(directory: Path, problem: "Problem", identity: Identity) -> bool:
     More rounds are no other run: it is then not finished any more, and goes on. Under a constant learning rate fewer
     rounds are none either: the run contains them. With a head after the last round it is another run.
     """
-    record = RunRecord.open(directory)
-    told = {"config": identity["config"], "task": task_facts(problem)}
-    before, rounds = record.config["federation"]["rounds"], problem.experiment.federation.rounds
-    manifest = record.manifest
+    rounds = problem.experiment.federation.rounds
+    record = RunRecord.open(directory, rounds)
+    manifest, told = record.manifest, {"config": identity["config"], "task": task_facts(problem)}
+    before = manifest["config"]["federation"]["rounds"]
     if contains_shorter(identity["config"]) or (rounds > before and not acts_at_the_end(identity["config"])):
         _refuse_other_schedule(directory, problem.experiment, before)
-        federation = {**record.config["federation"], "rounds": rounds}
-        manifest = {**manifest, "config": {**record.config, "federation": federation}, "key": problem.experiment.key()}
+        manifest = {**manifest, "config": record.config, "key": problem.experiment.key()}
     if other := [*differences({key: manifest.get(key) for key in told}, told), *changed_facts(manifest, identity)]:
         raise ConfigError(*(f"resume: {directory} was run with another {line}" for line in other))
-    record = RunRecord.open(directory, rounds)
     if record.diverged is not None:
         raise Diverged(f"{directory} diverged, and would again: {record.diverged}")
     if not record.finished and rounds != before:
@@ -226,11 +225,6 @@ def worker_count(workers: int | str) -> int:
     if isinstance(workers, bool) or not text.isdecimal() or int(text) < 1:
         raise ConfigError(f"workers: expected a whole number, at least 1, or auto, got {workers!r}")
     return int(text)
-
-
-def asked_workers(workers: int | str, remote: bool) -> int | None:
-    """So many; None, as many as there is room for, with ``auto`` where there may be more machines than this one."""
-    return None if remote and workers == AUTO else worker_count(workers)
 
 
 def cores() -> int:

@@ -18,17 +18,10 @@ from ecgr.config.experiment import OWN, Experiment, read
 from ecgr.config.partition import divided
 from ecgr.config.registry import override
 from ecgr.errors import ConfigError, DataError, Diverged, EcgrError, with_code
+from ecgr.runs.differences import Identity, made_anew
 from ecgr.runs.identity import Identify, identity_key
-from ecgr.runs.manifest import Identity, made_anew
-from ecgr.runs.record import (
-    RunRecord,
-    RunWriter,
-    checkpoint_of,
-    pack_rounds,
-    read_lines,
-    refuse_unusable,
-)
-from ecgr.runs.runner import Watch, asked_workers, run, worker_count
+from ecgr.runs.record import RunRecord, RunWriter, checkpoint_of, pack_rounds, read_lines, refuse_unusable
+from ecgr.runs.runner import AUTO, Watch, run, worker_count
 from ecgr.tables import shown
 from ecgr.tasks.task import Task, TaskIdentity
 
@@ -153,13 +146,13 @@ def run_all(
     engine: "str | Cluster | None" = None,
     device: str = "cpu",
     progress: Progress | None = None,
-    tolerated: Container[int] = (),
+    tolerated: int | None = None,
     needed: Container[str] = (),
     optional: Callable[[PlannedRun], str | None] | None = None,
     diverged: Callable[[PlannedRun], None] | None = None,
     warn: Callable[[str], None] | None = None,
 ) -> None:
-    """Make the runs that are left; one error with a line for each reason to fail, ``tolerated`` exit codes apart.
+    """Make the runs that are left; one error with a line for each reason to fail, but for a ``tolerated`` exit code.
 
     Runs whose names are ``needed`` are made first; when one of them diverges, the others are not begun. Those that are
     ``optional``, which says what for, may fail: ``warn`` hears why. ``diverged`` hears of each that does, at once.
@@ -175,15 +168,15 @@ def run_all(
     left.sort(key=lambda planned: planned.name not in needed)
     with progress(plans) if progress else nullcontext() as listener:
         if left and not any(name in needed for name in ended):
+            check_ready(left, engine=engine, device=device)
             for around in dict.fromkeys(planned.directory.parents[1] for planned in left):
                 refuse_unusable(around)
                 if RunRecord.is_run(around):
                     raise ConfigError(f"out: {around} holds a single run; give another directory")
-            check_ready(left, engine=engine, device=device)
             from ecgr.simulation.engines import engine_kind  # loads torch
 
             kind = engine_kind(engine or "pool", count)
-            asked = asked_workers(workers, kind.remote)
+            asked = None if kind.remote and workers == AUTO else count  # None: as many as there is room for
             jobs = [RunJob(_without_task(planned), device, planned.name in needed) for planned in left]
             with closing(_answers(left, jobs, kind, asked, listener or (lambda planned, attempt: None))) as answers:
                 for planned, failure in zip(left, answers, strict=False):
@@ -193,7 +186,7 @@ def run_all(
                             diverged(planned)
                         if failure.name in needed:
                             break
-    failures = [failure for failure in failures if failure.exit_code not in tolerated]
+    failures = [failure for failure in failures if failure.exit_code != tolerated]
     spared = {run.name: what for run in plans if optional is not None and (what := optional(run)) is not None}
     for failure in failures:
         if failure.name in spared and warn is not None:
@@ -232,15 +225,16 @@ def _error(failures: Sequence[Failure], total: int) -> EcgrError:
     code = failures[0].exit_code
     if len(failures) == total and len(reasons) == 1 and code in (ConfigError.exit_code, DataError.exit_code):
         return with_code(code, *reasons)
-    more = {reason: f" and {len(names) - 1} more" if len(names) > 1 else "" for reason, names in reasons.items()}
-    lines = [f"{names[0]}{more[reason]} failed: {reason}" for reason, names in reasons.items()]
-    last = [f"{len(failures)} of {total} runs failed"]
-    final = [failure for failure in failures if failure.final]
+    lines = []
+    for reason, (first, *others) in reasons.items():
+        more = f" and {len(others)} more" if others else ""
+        lines.append(f"{first}{more} failed: {reason}")
+    last, final = f"{len(failures)} of {total} runs failed", sum(failure.final for failure in failures)
     if final:
-        last.append("those that diverged would again")
-    if len(final) < len(failures):
-        last.append(f"the same command tries {'the others' if final else 'them'} again")
-    return with_code(code, *lines, "; ".join(last))
+        last += "; those that diverged would again"
+    if final < len(failures):
+        last += f"; the same command tries {'the others' if final else 'them'} again"
+    return with_code(code, *lines, last)
 
 
 def check_ready(
@@ -266,7 +260,7 @@ def check_ready(
 def _notes(plans: Sequence[PlannedRun]) -> Iterator[str]:
     """Why runs are made though there are some, and notes on a user's model: workers have nobody to tell."""
     yield from made_anew({planned.directory: planned.identity for planned in plans})
-    begun = [each for each in plans if each.rounds_done and not each.finished and each.diverged is None]
+    begun = [each for each in plans if each.rounds_done and not each.record.ended]
     if lost := [each for each in begun if not checkpoint_of(each.directory).is_dir()]:
         what = f"{len(lost)} {'run has' if len(lost) == 1 else 'runs have'}"
         yield f"{what} too few rounds and no checkpoint to go on from: made anew"
@@ -292,7 +286,7 @@ def settle(plans: Iterable[PlannedRun], scored_only: Callable[[PlannedRun], str 
     Of those that are ``scored_only``, as references are, the models go, too.
     """
     for planned in plans:
-        if planned.finished or planned.diverged is not None:
+        if planned.record.ended:
             rmtree(checkpoint_of(planned.directory), ignore_errors=True)
             pack_rounds(planned.directory)
             if planned.finished and scored_only(planned) is not None:
@@ -342,15 +336,17 @@ def _part(
         raise ConfigError(f"base: expected a preset's name or a file, got {shown(base)}")
     raw = {} if base is None else read(base)
     axes: dict[str, list[Any]] = {}
-    for sections in (common, part):
-        own = {section: values for section, values in sections.items() if section != "base"}
-        for section, values in own.items():
-            if not isinstance(values, Mapping):
-                raise ConfigError(
-                    f"{where}: {section}: expected a section with keys, as in [{section}], got {shown(values)}"
-                )
-        axes |= _axes(own.pop("grid", {}))
-        raw = override(raw, {f"{section}.{key}": value for section in own for key, value in own[section].items()})
+    for section, values in (*common.items(), *part.items()):
+        if section == "base":
+            continue
+        if not isinstance(values, Mapping):
+            raise ConfigError(
+                f"{where}: {section}: expected a section with keys, as in [{section}], got {shown(values)}"
+            )
+        if section == "grid":
+            axes |= _axes(values)
+        else:
+            raw = override(raw, {f"{section}.{key}": value for key, value in values.items()})
     if not axes:
         raise ConfigError(f"{where}: a sweep needs a [grid] section, for example with run.seed = [0, 1, 2]")
     if twice := [key for key in overrides if key in axes]:
