@@ -5,8 +5,6 @@ The drop-in for a training loop is `Recorder` with a regulator such as `ECGR`; e
 """
 
 from importlib import import_module as _import_module
-from pathlib import Path as _Path
-from re import findall as _findall
 from typing import TYPE_CHECKING as _TYPE_CHECKING
 from typing import Any as _Any
 
@@ -65,16 +63,41 @@ if _TYPE_CHECKING:
     from ecgr.tasks.task import Samples as Samples
     from ecgr.tasks.task import Task as Task
 
-_HOMES = {name: home for home, name in _findall(r"from (ecgr\S+) import (\w+) as", _Path(__file__).read_text())}
-"""Where each public name lives: as the imports above say, which are for type checkers."""
+_HOMES = {
+    name: home
+    for home, names in {
+        "algorithms": (
+            "ALGORITHMS DriftCorrection FedACG FedAdam FedAvg FedAvgM FedCM FedDyn FedExP FedNova FedProx FedYogi "
+            "SERVER_RULES Scaffold"
+        ),
+        "compare": "Answer compare",
+        "core.geometry": "Geometry Regulation",
+        "core.regulators": "ECGR REGULATORS herd",
+        "core.recorder": "Recorder Update",
+        "errors": (
+            "ConfigError DataError EcgrError EnvironmentFault IntegrityError NotFiniteWarning QuorumLost RecordingError"
+        ),
+        "config.experiment": "Experiment load",
+        "config.methods": "Method",
+        "runs.record": "RunRecord",
+        "runs.runner": "run",
+        "tasks.data": "DATASETS",
+        "tasks.losses": "BCE CrossEntropy LOSSES MSE",
+        "tasks.metrics": "METRICS",
+        "tasks.models": "MODELS",
+        "tasks.partition": "Dirichlet Groups IID PARTITIONERS Quantity Shards",
+        "tasks.task": "Samples Task",
+    }.items()
+    for name in names.split()
+}
 
-__all__ = sorted(_HOMES)
+__all__ = sorted([*_HOMES, "__version__"])
 
 
 def __getattr__(name: str) -> _Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'ecgr' has no attribute {name!r}")
-    value = getattr(_import_module(_HOMES[name]), name)
+    value = getattr(_import_module(f"ecgr.{_HOMES[name]}"), name)
     globals()[name] = value
     return value
 
