@@ -117,8 +117,6 @@ def test_without_test_samples_a_share_of_each_clients_is_held_out_and_drawn_anew
     for share in (0, 1, True):
         with pytest.raises(ConfigError, match=r"expected samples, or the share"):
             Task(list, (X, Y), test=share)
-    with pytest.raises(ConfigError, match="from_frame"):
-        Task(list, (pd.DataFrame(X), Y))
 
 
 @pytest.mark.parametrize(
@@ -314,7 +312,9 @@ def test_a_dataframe_without_test_rows_is_parted_before_it_is_encoded() -> None:
     ill = pd.Series(np.where(table.age > 60, "yes", "no"), name="ill")
     sites = np.repeat(["north", "south", "west"], 30)
     made = Task(model=lambda: nn.Linear(3, 2), train=(table, ill), clients=sites)
-    same = Task.from_frame(table.assign(ill=ill, site=sites), target="ill", client="site", model=lambda: nn.Linear(3, 2))
+    same = Task.from_frame(
+        table.assign(ill=ill, site=sites), target="ill", client="site", model=lambda: nn.Linear(3, 2)
+    )
     for half, other in ((made.train, same.train), (made.test, same.test)):
         np.testing.assert_array_equal(half.inputs, other.inputs)
         np.testing.assert_array_equal(half.targets, other.targets)

@@ -123,14 +123,13 @@ class Task:
         if share is not None:
             _check_share(share, transform)
             halves, given = _parted_frame(self.train, given, float(share))
-        whole = halves[0] is halves[1]
         train, test, notes = encode_halves(*halves)
         train = _samples(read("train", train, transform=transform, fresh=not cache))
         clients = _clients(given, train, self.partition)
         if isinstance(clients, np.ndarray):
             train = replace(train, groups=clients)
-        if whole:
-            train, test = parted(train, float(self.test), seed=0)
+        if share is not None and halves[0] is halves[1]:
+            train, test = parted(train, float(share), seed=0)
             clients = train.groups if isinstance(clients, np.ndarray) else clients
         else:
             test = _samples(read("test", test))
