@@ -480,6 +480,22 @@ def weights_table(name: str) -> str:
     return table(columns, [{"method": method} for method in WEIGHTED if method in found["scores"]])
 
 
+def weighed(key: str) -> Any:
+    """A fact of the weights chosen by loss: samples, rounds, the commit."""
+    return read("weights/digits")[key]
+
+
+def weighed_at(method: str, mark: int) -> str:
+    """A method's accuracy early, at a third, or at the end, in per cent."""
+    return f"{100 * read('weights/digits')['scores'][method][mark]:.1f}"
+
+
+def ended(method: str) -> str:
+    """Where a choice of weights ended, beside FedAvg."""
+    (pair,) = [pair for pair in read("weights/digits")["pairs"] if pair["method"] == method]
+    return end_of(pair)
+
+
 def render(template: str) -> str:
     """One page."""
     places = Environment(
@@ -490,7 +506,7 @@ def render(template: str) -> str:
     )
     known = (
         *(pairs_table, board, overview, claims_table, tissue_table, theory_table, collapse_table, aimed_table),
-        *(weights_table, end_of),
+        *(weights_table, weighed, weighed_at, ended),
         *(problem, standing, shown, found_on, measured_problems),
         *(gain, raised, counted, made_by, better_on, share_range, collapsed),
     )
