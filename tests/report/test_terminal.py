@@ -8,7 +8,7 @@ from rich.console import Console
 from ecgr.analysis.comparison import Comparison
 from ecgr.report.answer import Answer
 from ecgr.report.picture import ends_of
-from ecgr.report.terminal import ASCII, Picture, answer_parts, picture_lines
+from ecgr.report.terminal import Picture, answer_parts, picture_lines
 from support.findings import comparison_of, made_up, pair_of
 
 GAINS = {"a": 0.03, "much_longer_than_any_name_should_ever_be": 0.01, "c": -0.02, "d": 0.0}
@@ -79,10 +79,10 @@ def test_it_is_printed_in_what_the_terminal_can_show(comparison: Comparison, enc
 
 
 def test_one_seed_is_a_dot_without_an_interval_and_what_ended_nowhere_is_not_drawn() -> None:
-    line, kind = picture_lines(ends_of(made_up({"a": 0.03}, seeds=1)), marks=ASCII)[1]
+    line, kind = picture_lines(ends_of(made_up({"a": 0.03}, seeds=1)))[1]
     assert kind == "too few seeds"
-    assert "o" in line
-    assert "-" not in line
+    assert "●" in line
+    assert "─" not in line
     lost = pair_of("diverged", difference=None, score=None, baseline_score=None)
     assert ends_of(comparison_of()) == ends_of(comparison_of(lost)) == []
 

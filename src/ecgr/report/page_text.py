@@ -15,7 +15,7 @@ from ecgr.analysis.heterogeneity import of_counts
 from ecgr.analysis.quantities import count
 from ecgr.analysis.records import MethodRuns, Run, flat, varying_keys
 from ecgr.files import to_toml
-from ecgr.report.table import Cell, Table, Value, results_table, statistics_table, table, tuning_table
+from ecgr.report.table import Cell, Table, Value, results_table, table, tuning_table
 from ecgr.report.words import advice, best_first, cautions, details, listed, promised, sentence, worth
 
 NAMED = 6
@@ -47,11 +47,10 @@ def page_text(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison
         "cautions": cautions(comparison) if compared else [],
         "instead": [] if compared else _instead(methods, comparison.baseline),
         "warnings": warnings(runs),
-        "statistics": statistics_table(comparison) if compared else None,
         "tuning": tuning_table(comparison),
         "sentences": [
             {"text": sentence(pair), "details": details(pair, comparison.family)}
-            for pair in best_first(comparison.pairs)
+            for pair in best_first(comparison.pairs if compared else ())
         ],
         "curves": any(run.rounds for run in runs),
         "groups": [_plot_texts(setting, own) for setting, own in groups.items()],

@@ -111,6 +111,8 @@ def details(pair: Pair, family: int) -> str:
             + (f" ({_p(speed.log.p_holm)})" if speed.log is not None and speed.log.p_holm is not None else "")
             + _late(pair)
         )
+    if pair.levelled_off:
+        parts.append("both have levelled off")
     parts.append(f"no difference is one below {metric.amount(pair.margin)}")
     return "; ".join(parts) + "."
 
