@@ -23,7 +23,7 @@ from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import MethodRuns, flat, group_runs, varying_keys
 from ecgr.errors import DataError, EnvironmentFault, missing_extra
 from ecgr.files import make_directory, write_atomically
-from ecgr.report.page_data import arrivals, axis_title, by_client, colour_numbers
+from ecgr.report.page_data import arrivals, axis_title, by_client, colour_numbers, kept_array
 from ecgr.report.picture import Ends, cut, ends_of
 from ecgr.report.table import to_csv, to_latex
 from ecgr.report.words import visible
@@ -230,9 +230,8 @@ def kept_maps(figure: "Figure", entries: Sequence[Kept]) -> None:
     width = max(entry.steps for client in shown for entry in clients[client])
     for ax, client in zip(_panels(figure, "step", ["round"] * len(shown)), shown, strict=True):
         rows = np.full((last - first + 1, width), np.nan)  # white where there was no step
-        for entry in clients[client]:
-            rows[entry.round - first, : entry.steps] = 0
-            rows[entry.round - first, list(entry.kept)] = 1
+        own = kept_array(clients[client])
+        rows[[entry.round - first for entry in clients[client]], : own.shape[1]] = own
         ax.imshow(
             rows,
             aspect="auto",

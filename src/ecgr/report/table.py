@@ -18,7 +18,7 @@ from ecgr.analysis.findings import Pair
 from ecgr.analysis.power import ALPHA
 from ecgr.analysis.quantities import ACCURACY, Quantity, count
 from ecgr.analysis.summaries import mean_or_none, own_data
-from ecgr.report.words import advice, best_first, by_setting, cautions, factor, sentence, visible, worth
+from ecgr.report.words import advice, by_setting, cautions, factor, sentence, visible, worth
 
 CSV = {
     **{name: name for name in ("setting", "method", "baseline", "seeds")},
