@@ -36,26 +36,7 @@ if TYPE_CHECKING:
 
 WIDTHS = {"one-column": 3.35, "two-column": 6.9}
 """Inches, as in most two-column journals."""
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 1.2,
-    "legend.frameon": False,
-    "grid.linewidth": 0.4,
-    "grid.color": "0.85",
-    "figure.dpi": 100,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # text stays text
-    "text.usetex": False,
-    "text.parse_math": False,  # a name with dollar signs is a name
-}
+STYLE = Path(__file__).parent / "templates" / "figures.mplstyle"
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#b8a000", "#4d4d4d")
 """Okabe and Ito's, the baseline's first; told apart with any colour vision."""
 DASHES = ("--", "-", "-", ":", "-.", (0, (6, 1)))
@@ -95,7 +76,7 @@ def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
         raise missing_extra("drawing figures", "report") from None
     make_directory(directory)
     written = []
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context(fname=STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
         for name, height, draw in drawings:
             for columns, width in WIDTHS.items():
@@ -136,7 +117,6 @@ def answer_panels(
     if not ends.metric.larger_is_better:
         left.invert_xaxis()  # better is to the right
     left.grid(axis="x")
-    left.set_axisbelow(True)
     for own in methods:
         line = _curve(right, own, colours[own.method])
         if line is not None and own.method in arrived:
@@ -144,7 +124,7 @@ def answer_panels(
             right.plot([number], [scale * target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
     whole_numbers(right.xaxis)
     right.set(xlabel="round", ylabel=axis_title(ends.metric))
-    right.grid(axis="y", linewidth=0.4, color="0.88")
+    right.grid(axis="y")
 
 
 def panel_grid(count: int, width: float) -> tuple[int, int]:
@@ -175,8 +155,7 @@ def curve_panels(figure: "Figure", panels: Sequence[Panel], baseline: str) -> No
             if line is not None:
                 lines.setdefault(short_title(own.method), line)
         ax.set_title(short_title(title))
-        ax.grid(axis="y", linewidth=0.4, color="0.88")
-        ax.set_axisbelow(True)
+        ax.grid(axis="y")
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
 
 

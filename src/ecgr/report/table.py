@@ -221,10 +221,11 @@ def to_latex(comparison: Comparison) -> str:
         r"\midrule",
     ]
     for row in shown.rows:
-        cells = [latex(visible(cell.text)) for cell in row]
-        numeric = [column.numeric for column in shown.columns]
-        minus = [re.sub(r"-(?=\d)", "$-$", text) if right else text for text, right in zip(cells, numeric, strict=True)]
-        lines.append(" & ".join(minus) + r" \\")
+        texts = [latex(visible(cell.text)) for cell in row]
+        for place, column in enumerate(shown.columns):
+            if column.numeric:
+                texts[place] = re.sub(r"-(?=\d)", "$-$", texts[place])
+        lines.append(" & ".join(texts) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 
