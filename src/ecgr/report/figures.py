@@ -48,8 +48,8 @@ LONGEST_NAME, LONGEST_TITLE = 80, 44
 MOST_MAPS = 12
 """Clients whose kept steps are drawn."""
 
-Drawing = tuple[str, Callable[[float], float], Callable[["Figure"], None]]
-"""A figure's name, its height for a width in inches, and how to draw it."""
+Drawing = tuple[str, Callable[["Figure"], None]]
+"""A figure's name, and how to draw it on a figure whose width is given; it chooses the height."""
 Panel = tuple[str, Sequence[MethodRuns]]
 """A title and what is drawn under it."""
 
@@ -78,9 +78,9 @@ def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
     written = []
     with mpl.rc_context(fname=STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
-        for name, height, draw in drawings:
+        for name, draw in drawings:
             for columns, width in WIDTHS.items():
-                figure = Figure(figsize=(width, height(width)), layout="constrained")
+                figure = Figure(figsize=(width, width), layout="constrained")
                 draw(figure)
                 for form in ("pdf", "png"):
                     buffer = BytesIO()
@@ -95,7 +95,8 @@ def answer_panels(
     figure: "Figure", ends: Ends, methods: Sequence[MethodRuns], arrived: Mapping[str, tuple[float, float]]
 ) -> None:
     """Where each method ended; in the same colour its curve, and the round in which it gets to the baseline's end."""
-    wide = figure.get_figwidth() > 5
+    wide, rows = figure.get_figwidth() > 5, 0.7 + 0.28 * len(ends.marks)
+    figure.set_figheight(max(2.2, rows) if wide else 2.2 + rows)
     left, right = figure.subplots(1, 2) if wide else figure.subplots(2, 1, height_ratios=(2, 3))
     colours = colour_numbers((own.method for own in methods), ends.marks[0].label)
     scale = ends.metric.scale
@@ -162,6 +163,7 @@ def curve_panels(figure: "Figure", panels: Sequence[Panel], baseline: str) -> No
 def _panels(figure: "Figure", below: str, beside: Sequence[str]) -> list["Axes"]:
     """Axes in rows, named at the edges."""
     rows, columns = panel_grid(len(beside), figure.get_figwidth())
+    figure.set_figheight(0.35 + 1.55 * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
     for place, (ax, name) in enumerate(zip(axes, beside, strict=False)):
         whole_numbers(ax.xaxis)
@@ -259,31 +261,20 @@ def _answers(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison)
         name = "answer" if len(found) == 1 else f"answer-{_slug(ends.setting)}"
         arrived = arrivals(comparison, ends.setting)
         draw = partial(answer_panels, ends=ends, methods=groups[ends.setting], arrived=arrived)
-        yield name, partial(_answer_height, rows=len(ends.marks)), draw
+        yield name, draw
     shown = [panel for panel in groups.items() if any(run.rounds for own in panel[1] for run in own.runs)]
-    yield "curves", partial(_height, len(shown)), partial(curve_panels, panels=shown, baseline=comparison.baseline)
-
-
-def _answer_height(width: float, rows: int) -> float:
-    ends = 0.7 + 0.28 * rows
-    return max(2.2, ends) if width > 5 else 2.2 + ends
-
-
-def _height(panels: int, width: float) -> float:
-    return 0.35 + 1.55 * panel_grid(panels, width)[0]
+    yield "curves", partial(curve_panels, panels=shown, baseline=comparison.baseline)
 
 
 def _details(groups: Mapping[str, Sequence[MethodRuns]], baseline: str) -> Iterator[Drawing]:
     """A panel for each value of what varies, and which steps were kept."""
     methods = [own for each in groups.values() for own in each]
     for key, values in ablations(methods).items():
-        draw = partial(curve_panels, panels=values, baseline=baseline)
-        yield f"ablation-{_slug(key)}", partial(_height, len(values)), draw
+        yield f"ablation-{_slug(key)}", partial(curve_panels, panels=values, baseline=baseline)
     for own in methods:
         entries = next((found for run in own.counted if (found := run.record.kept())), None)
         if entries:
-            maps = min(MOST_MAPS, len({entry.client for entry in entries}))
-            yield f"kept-{_slug(own.label)}", partial(_height, maps), partial(kept_maps, entries=entries)
+            yield f"kept-{_slug(own.label)}", partial(kept_maps, entries=entries)
 
 
 def _slug(text: str) -> str:
