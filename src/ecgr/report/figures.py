@@ -122,7 +122,7 @@ def answer_panels(
         line = _curve(right, own, colours[own.method])
         if line is not None and own.method in arrived:
             number, target = arrived[own.method]
-            right.plot([number], [scale * target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
+            right.plot([number], [target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
     whole_numbers(right.xaxis)
     right.set(xlabel="round", ylabel=axis_title(ends.metric))
     right.grid(axis="y")

@@ -43,15 +43,15 @@ def colour_numbers(methods: Iterable[str], baseline: str) -> dict[str, int]:
 
 
 def arrivals(comparison: Comparison, setting: str) -> dict[str, tuple[float, float]]:
-    """For each method of a setting the mean round in which it gets to what the baseline ends with, and what that is.
+    """For each method of a setting the mean round in which it gets to the baseline's end, and that end as it is shown.
 
     Only where all but a few seeds do; a method that has no factor has no such round.
     """
     found: dict[str, tuple[float, float]] = {}
     for pair in comparison.pairs:
         if pair.setting == setting and pair.speed is not None and pair.speed.log is not None:
-            found[pair.method] = (pair.speed.rounds[0], pair.speed.target)
-            found[comparison.baseline] = (pair.speed.rounds[1], pair.speed.target)
+            target = pair.metric.scale * pair.speed.target
+            found[pair.method], found[comparison.baseline] = ((number, target) for number in pair.speed.rounds)
     return found
 
 
@@ -77,9 +77,7 @@ def _group(
             {
                 "label": own.method,
                 "colour": colours[own.method],
-                "arrives": [_short(arrived[own.method][0]), _short(metric.scale * arrived[own.method][1])]
-                if own.method in arrived
-                else None,
+                "arrives": [_short(number) for number in arrived[own.method]] if own.method in arrived else None,
                 "runs": [
                     {
                         "name": run.name,

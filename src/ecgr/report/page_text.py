@@ -6,7 +6,7 @@ never compared: they measure what else a machine was doing.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -52,7 +52,6 @@ def page_text(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison
             for pair in best_first(comparison.pairs if compared else ())
         ],
         "curves": any(run.rounds for run in runs),
-        "groups": [_plot_texts(setting, own) for setting, own in groups.items()],
         "cost": cost_table(methods),
         "differing": varying_settings(runs),
         "configs": config_texts(methods),
@@ -119,23 +118,6 @@ def _ending(own: MethodRuns) -> str:
         f"{own.label}: {verb} at {metric.level(fmean(ends))}{spread}, {metric.words}"
         f" after {count(rounds, 'round')}, {listed([run.summary.seed for run in runs])}{private}."
     )
-
-
-def _plot_texts(setting: str, methods: Sequence[MethodRuns]) -> dict[str, str]:
-    """Alternative texts for a setting's plots: where each method's curve ends."""
-    metric = methods[0].runs[0].summary.metric
-
-    def told(what: str, last: Callable[[Run], float | None], shown: Callable[[float], str]) -> str:
-        ends = {own.method: [last(run) for run in own.counted if run.rounds] for own in methods}
-        known = {method: [end for end in each if end is not None] for method, each in ends.items()}
-        ended = [f"{method} ends at {shown(fmean(each))}" for method, each in known.items() if each]
-        return f"{what} over rounds, {setting}: {', '.join(ended) or 'no round yet'}"
-
-    return {
-        "setting": setting,
-        "metric": told(metric.name, lambda run: run.summary.values[-1], metric.level),
-        "loss": told("loss", lambda run: run.rounds[-1].get("loss"), "{:.3f}".format),
-    }
 
 
 def _facts(runs: Sequence[Run], comparison: Comparison) -> list[str]:
@@ -251,12 +233,10 @@ def _counted(texts: Iterable[str]) -> list[str]:
 
 def _made_with(manifest: Mapping[str, Any]) -> str:
     machine = manifest.get("machine", {})
-    versions = [f"{name} {number}" for name, number in manifest.get("versions", {}).items()]
-    if "python" in machine:
-        versions.append(f"python {machine['python']}")
+    versions = {**manifest.get("versions", {}), **({"python": machine["python"]} if "python" in machine else {})}
     place = " ".join(str(machine[key]) for key in ("system", "processor") if key in machine)
     cores = f"{machine['cores']} cores" if machine.get("cores") else ""
-    return ", ".join(part for part in (*versions, place, cores) if part)
+    return ", ".join(filter(None, [*(f"{name} {number}" for name, number in versions.items()), place, cores]))
 
 
 def cost_table(methods: Sequence[MethodRuns]) -> Table | None:
