@@ -192,11 +192,11 @@ def ablations(methods: Sequence[MethodRuns]) -> dict[str, list[Panel]]:
     for key in keys:
         fixed = {other: value for other, value in usual.items() if other != key}
         near = [(own, c) for own, c in drawn if all(repr(c[o]) == value for o, value in fixed.items() if o in c)]
-        values = {config[key] for _, config in near if key in config}
+        values = {repr(config[key]): config[key] for _, config in near if key in config}
         if len(values) > 1:
             found[key] = [
                 (f"{key} = {value}", [own for own, config in near if config.get(key, value) == value])
-                for value in sorted(values, key=lambda value: (str(type(value)), value))
+                for value in sorted(values.values(), key=lambda value: (str(type(value)), value))
             ]
     return found
 

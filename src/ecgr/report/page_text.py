@@ -133,15 +133,9 @@ def _facts(runs: Sequence[Run], comparison: Comparison) -> list[str]:
         f"{values('federation', 'rounds')} rounds",
         _seeds({run.summary.seed for run in runs}),
         "tuned" if comparison.tuned else "not tuned",
-        _rates(comparison.rates()),
+        f"learning rate {rates}" if (rates := join_values(comparison.rates().values())) else "",
     ]
     return [fact for fact in facts if fact]
-
-
-def _rates(rates: Mapping[str, float]) -> str:
-    if len(set(rates.values())) < 2:
-        return f"learning rate {join_values(rates.values())}" if rates else ""
-    return f"learning rates {', '.join(f'{rate:.2g} ({method})' for method, rate in rates.items())}"
 
 
 def _seeds(seeds: set[int]) -> str:
@@ -160,9 +154,7 @@ def varying_settings(runs: Sequence[Run]) -> Table | None:
             if key in config:
                 methods.setdefault(str(config[key]), {})[method] = None
         rows.append([key, "; ".join(f"{value} ({', '.join(own)})" for value, own in methods.items())])
-    if len(seeds := {run.summary.seed for run in runs}) > 1:
-        rows.append(["run.seed", join_values(seeds)])
-    return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
+    return table("Settings that differ between runs, the seed apart", ["setting", "values"], rows) if rows else None
 
 
 def config_texts(methods: Sequence[MethodRuns]) -> list[dict[str, str]]:
