@@ -24,9 +24,8 @@ from ecgr.analysis.records import MethodRuns, flat, group_runs, varying_keys
 from ecgr.errors import DataError, EnvironmentFault, missing_extra
 from ecgr.files import make_directory, write_atomically
 from ecgr.report.page_data import arrivals, axis_title, by_client, colour_numbers, kept_array
-from ecgr.report.picture import Ends, cut, ends_of
+from ecgr.report.picture import Ends, ends_of, one_line
 from ecgr.report.table import to_csv, to_latex
-from ecgr.report.words import visible
 from ecgr.simulation.kept import Kept
 
 if TYPE_CHECKING:
@@ -111,7 +110,7 @@ def answer_panels(
     left.set_xlim(*(scale * end for end in ends.span))
     left.set_yticks(
         [-row for row in range(len(ends.marks))],
-        [short_title(ends.label(mark), 32 if wide else 22) for mark in ends.marks],
+        [one_line(ends.label(mark), 32 if wide else 22) for mark in ends.marks],
     )
     left.set_ylim(0.6 - len(ends.marks), 0.6)
     left.set_xlabel(axis_title(ends.metric))
@@ -154,8 +153,8 @@ def curve_panels(figure: "Figure", panels: Sequence[Panel], baseline: str) -> No
         for own in methods:
             line = _curve(ax, own, colours[own.method])
             if line is not None:
-                lines.setdefault(short_title(own.method), line)
-        ax.set_title(short_title(title))
+                lines.setdefault(one_line(own.method, LONGEST_TITLE), line)
+        ax.set_title(one_line(title, LONGEST_TITLE))
         ax.grid(axis="y")
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
 
@@ -175,11 +174,6 @@ def _panels(figure: "Figure", below: str, beside: Sequence[str]) -> list["Axes"]
     for ax in axes[len(beside) :]:
         ax.set_visible(False)
     return axes[: len(beside)]
-
-
-def short_title(text: str, longest: int = LONGEST_TITLE) -> str:
-    """A label on one line, as it may be shown, cut if it is long."""
-    return cut(" ".join(str(visible(text)).split()), longest)
 
 
 def ablations(methods: Sequence[MethodRuns]) -> dict[str, list[Panel]]:

@@ -14,7 +14,7 @@ from rich.table import Table
 from rich.text import Text
 
 from ecgr.analysis.comparison import Comparison
-from ecgr.report.picture import Ends, Mark, cut, ends_of
+from ecgr.report.picture import Ends, Mark, ends_of, one_line
 from ecgr.report.table import Table as Shown
 from ecgr.report.table import results_table, tuning_table
 from ecgr.report.words import advice, best_first, cautions, details, sentence, worth
@@ -100,7 +100,7 @@ def picture_lines(panels: Sequence[Ends], width: int = WIDTH) -> list[tuple[str,
     lines: list[tuple[str, str]] = []
     for panel in panels:
         if len(panels) > 1 and panel.setting:
-            lines.append((_cut(panel.setting, width), ""))
+            lines.append((one_line(panel.setting, width), ""))
         lines += _panel(panel, width)
     return lines
 
@@ -114,7 +114,7 @@ def _panel(panel: Ends, width: int) -> Iterator[tuple[str, str]]:
             row = _axis(panel, mark, cells)
             for ring in beside if mark.kind == "baseline" else ():
                 row[_cell(panel, ring.score, cells)] = _reference(panel, ring)
-            yield f"{_cut(mark.label, names).ljust(names)} {''.join(row)}".rstrip(), mark.kind
+            yield f"{one_line(mark.label, names).ljust(names)} {''.join(row)}".rstrip(), mark.kind
     left, right = (panel.metric.level(end) for end in sorted(panel.span, key=panel.metric.gain))
     named: dict[str, list[str]] = {}
     for mark in beside:
@@ -124,7 +124,7 @@ def _panel(panel: Ends, width: int) -> Iterator[tuple[str, str]]:
     between, below = (legend, "") if len(legend) + 2 <= room else ("", legend)
     yield f"{' ' * names} {left}{between.center(room)}{right}", ""
     if below:
-        yield _cut(below.rjust(names + 1 + cells), width), ""
+        yield below[:width].rjust(width), ""
 
 
 def _reference(panel: Ends, mark: Mark) -> str:
@@ -146,7 +146,3 @@ def _axis(panel: Ends, mark: Mark, cells: int) -> list[str]:
     row[zero] = "│" if row[zero] in " ─" else row[zero]
     row[_cell(panel, mark.score, cells)] = "●"
     return row
-
-
-def _cut(text: str, width: int) -> str:
-    return cut("".join(character if character.isprintable() else " " for character in text), width)
