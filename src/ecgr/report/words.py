@@ -73,7 +73,7 @@ def _beside(pair: Pair, other: Pair) -> tuple[float, tuple[float, float]] | None
 def _beats(pair: Pair, other: Pair) -> bool:
     """Whether the method is shown to end better than the other, by more than the margin."""
     found = _beside(pair, other)
-    return found is not None and min(map(pair.metric.gain, found[1])) > (pair.margin or 0.0)
+    return found is not None and min(map(pair.metric.gain, found[1])) > pair.margin
 
 
 def sentence(pair: Pair) -> str:
@@ -272,12 +272,9 @@ def _about_seeds(comparison: Comparison, pairs: Sequence[Pair], arguments: Seque
             why = f"seeds differ so much that {comparison.baseline} gets to its own mean in {reached} only"
             yield f"No factors of speed: {why}"
             break
-    missing: dict[str, dict[int, None]] = {}
-    for pair in pairs:
-        for seed, reason in pair.left_out.items():
-            missing.setdefault(reason, {})[seed] = None
-    for reason, absent in missing.items():
-        yield f"{listed(list(absent))} left out: {reason}"
+    for reason in dict.fromkeys(reason for pair in pairs for reason in pair.left_out.values()):
+        absent = {seed for pair in pairs for seed, why in pair.left_out.items() if why == reason}
+        yield f"{listed(sorted(absent))} left out: {reason}"
 
 
 def best_first(pairs: Iterable[Pair]) -> list[Pair]:

@@ -68,9 +68,10 @@ function keptPoints(run) {
 register('plot-overview', (theme) => {
   const run = data.steps[chosen.run];
   const points = keptPoints(run);
+  const many = run.clients.length > 1 ? `${run.clients.length} clients` : 'One client';
   document.getElementById('overview-caption').textContent = points.binned
-    ? 'All clients, in cells of several steps and rounds. Shown are the cells of which more was kept than on average; the colour is the share kept.'
-    : 'All clients. Each cube is a kept step; the colour is its position in the client’s local training. Drag to turn, or use the buttons.';
+    ? `${many}, in cells of several steps and rounds. Shown are the cells of which more was kept than on average; the colour is the share kept.`
+    : `${many}. Each cube is a kept step; the colour is its position in the client’s local training. Drag to turn, or use the buttons.`;
   const ends = (values) => [Math.min(...values) - 0.5, Math.max(...values) + 0.5];
   const side = (title, more) => ({
     title: { text: title, font: { size: 13 } }, color: theme.quiet, gridcolor: theme.grid, zeroline: false, showspikes: false,
