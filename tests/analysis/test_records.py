@@ -1,9 +1,7 @@
 """From records to summaries: metrics, methods and settings; summaries as a file."""
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -17,28 +15,16 @@ from ecgr.runs.record import RunRecord
 from support.runs import write_run
 
 
-def edit(record: RunRecord, manifest: Mapping[str, Any], metric: str | None = None) -> RunRecord:
-    """A record with more in its ``run.json``, and its accuracy renamed to another metric."""
-    path = record.directory / "run.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), **manifest}))
-    if metric is not None:
-        rounds = record.directory / "rounds.jsonl"
-        rows = [json.loads(line) for line in rounds.read_text().splitlines()]
-        written = [{**row, "metrics": {metric: 10 * row.pop("accuracy"), "other": 1.0}} for row in rows]
-        rounds.write_text("".join(json.dumps(row) + "\n" for row in written))
-    return RunRecord.open(record.directory)
-
-
 def test_whatever_a_method_can_name_is_the_method_and_never_a_setting() -> None:
     assert set(METHOD) == set(PARTS)
 
 
 class TestMetric:
     def test_the_first_metric_decides_with_its_unit_and_direction(self, tmp_path: Path) -> None:
-        described = {"name": "mae", "unit": "", "larger_is_better": False}
-        record = edit(write_run(tmp_path / "a"), {"metrics": [described, {"name": "other"}]}, "mae")
+        record = write_run(tmp_path / "a", metric="mae", larger_is_better=False)
         (summary,) = (run.summary for run in read_runs([record]))
-        assert summary.metric == Quantity("mae", "", larger_is_better=False)
+        described = [*record.manifest["metrics"], {"name": "other"}]
+        assert summary.metric == quantity_of({"metrics": described}) == Quantity("mae", "", larger_is_better=False)
         assert summary.chance is None
         assert summary.values == pytest.approx([row["metrics"]["mae"] for row in record.rounds])
 

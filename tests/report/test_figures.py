@@ -16,7 +16,7 @@ from ecgr.compare.analyse import analyse_runs
 from ecgr.errors import DataError
 from ecgr.report.figures import GREY, ablations, answer_panels, curve_panels, kept_maps
 from ecgr.report.picture import ends_of
-from ecgr.report.table import latex
+from ecgr.report.table import latex, to_csv, to_latex
 from ecgr.simulation.kept import Kept
 from support.hostile import HOSTILE
 from support.reports import figures_of
@@ -67,12 +67,12 @@ def test_rows_are_joined_by_the_method_s_name_and_say_what_the_comparison_says(t
         write_run(tmp_path / f"a{seed}", regulator="none", seed=seed, method="fedavg")
         loss = {"loss": {"name": "fedntd"}}
         write_run(tmp_path / f"b{seed}", regulator="none", seed=seed, method="fedavg[fedntd]", config=loss, gain=0.1)
-    figures_of(find_runs([tmp_path]), tmp_path / "figures")
-    base, other = csv.DictReader((tmp_path / "figures" / "table.csv").read_text().splitlines())
+    found = analyse_runs(find_runs([tmp_path]))
+    base, other = csv.DictReader(to_csv(found).splitlines())
     assert (base["method"], base["verdict"], base["difference"]) == ("fedavg", "baseline", "")
     assert (other["method"], other["verdict"]) == ("fedavg[fedntd]", "ahead")
     assert float(other["difference"]) == pytest.approx(float(other["score"]) - float(base["score"]))
-    text = (tmp_path / "figures" / "table.tex").read_text()
+    text = to_latex(found)
     assert f" & {100 * float(other['difference']):+.1f} (" in text
     assert text.count(r"\\") == 3
 

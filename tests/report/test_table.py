@@ -6,15 +6,15 @@ import json
 from dataclasses import replace
 
 import pytest
-from rich.console import Console
 
 from ecgr.analysis.comparison import Comparison, compare
 from ecgr.analysis.summaries import RunSummary
 from ecgr.report.answer import to_html
-from ecgr.report.table import CSV, Table, result_rows, results_table, to_csv, to_json, to_latex
+from ecgr.report.table import CSV, result_rows, results_table, to_csv, to_json, to_latex
 from ecgr.report.terminal import to_table
 from ecgr.report.words import sentence
 from support.findings import comparison_of, made_up, pair_of
+from support.reports import printed
 
 GAINS = {"clear": 0.01, "same": 0.0, "pooled": 0.2, "alone": -0.3, "below": -0.04}
 KEYS = {
@@ -32,13 +32,6 @@ KEYS = {
 @pytest.fixture
 def comparison() -> Comparison:
     return made_up(GAINS)
-
-
-def printed(table: Table, width: int = 80) -> str:
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    console.print(to_table(table))
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
 
 
 class TestJson:
@@ -72,7 +65,7 @@ class TestRows:
 
     def test_page_notebook_csv_and_latex_show_the_same_rows(self, comparison: Comparison) -> None:
         shown = results_table(comparison)
-        lines = printed(shown, width=200).splitlines()
+        lines = printed(to_table(shown), width=200).splitlines()
         notebook, latex = to_html(comparison), to_latex(comparison).splitlines()
         written = list(csv.DictReader(io.StringIO(to_csv(comparison))))
         for row, own in zip(shown.rows, written, strict=True):
@@ -102,17 +95,18 @@ class TestRows:
         found = compare([RunSummary(name, 0, (0.5,)) for name in names])
         rows = list(csv.DictReader(io.StringIO(to_csv(found), newline="")))
         assert [row["method"] for row in rows] == names
-        assert all(name in printed(results_table(found)) for name in names[:2])
+        assert all(name in printed(to_table(results_table(found))) for name in names[:2])
 
     def test_the_setting_is_named_only_if_there_are_several(self) -> None:
         named = pair_of("better", setting="alpha=1")
-        assert "alpha=1" not in printed(results_table(comparison_of(named)))
-        assert "alpha=1" in printed(results_table(comparison_of(named, replace(named, setting="alpha=9"))), width=200)
+        both = comparison_of(named, replace(named, setting="alpha=9"))
+        assert "alpha=1" not in printed(to_table(results_table(comparison_of(named))))
+        assert "alpha=1" in printed(to_table(results_table(both)), width=200)
 
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_no_number_is_cut_in_a_terminal(width: int) -> None:
     shown = results_table(made_up({"scaffold(damping=0.5, units=gradient)/lookahead(momentum=0.7)": -0.123}))
-    text = printed(shown, width)
+    text = printed(to_table(shown), width=width)
     assert all(cell.text in text for row in shown.rows for cell in row if cell.value is not None)
     assert "worse" in text

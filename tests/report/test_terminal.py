@@ -8,8 +8,9 @@ from rich.console import Console
 from ecgr.analysis.comparison import Comparison
 from ecgr.report.answer import Answer
 from ecgr.report.picture import ends_of
-from ecgr.report.terminal import ASCII, Picture, answer_parts, picture_lines
+from ecgr.report.terminal import Picture, answer_parts, picture_lines
 from support.findings import comparison_of, made_up, pair_of
+from support.reports import printed
 
 GAINS = {"a": 0.03, "much_longer_than_any_name_should_ever_be": 0.01, "c": -0.02, "d": 0.0}
 
@@ -19,16 +20,12 @@ def comparison() -> Comparison:
     return made_up(GAINS)
 
 
-def printed(comparison: Comparison, width: int = 80, everything: bool = False) -> list[str]:
-    console = Console(width=width, file=io.StringIO(), color_system=None)
-    for part in answer_parts(comparison, ("compare", "quickstart"), everything):
-        console.print(part)
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue().splitlines()
+def told(comparison: Comparison, everything: bool = False) -> list[str]:
+    return printed(*answer_parts(comparison, ("compare", "quickstart"), everything)).splitlines()
 
 
 def test_it_is_short_and_begins_with_advice() -> None:
-    lines = printed(made_up({**GAINS, "pooled": 0.2, "alone": -0.3}))
+    lines = told(made_up({**GAINS, "pooled": 0.2, "alone": -0.3}))
     assert len(lines) <= 25
     assert max(map(len, lines)) <= 80
     assert lines[0].startswith("Use a (not tuned): it ")
@@ -37,9 +34,9 @@ def test_it_is_short_and_begins_with_advice() -> None:
 
 
 def test_the_statistics_come_on_request_and_printing_an_answer_gives_the_same(comparison: Comparison) -> None:
-    assert any("after Holm" in line for line in printed(comparison, everything=True))
+    assert any("after Holm" in line for line in told(comparison, everything=True))
     answer = Answer(comparison.baseline, comparison.pairs, comparison.references, comparison.summaries)
-    assert str(answer).splitlines()[0] == printed(comparison)[0].rstrip()
+    assert str(answer).splitlines()[0] == told(comparison)[0].rstrip()
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -79,10 +76,10 @@ def test_it_is_printed_in_what_the_terminal_can_show(comparison: Comparison, enc
 
 
 def test_one_seed_is_a_dot_without_an_interval_and_what_ended_nowhere_is_not_drawn() -> None:
-    line, kind = picture_lines(ends_of(made_up({"a": 0.03}, seeds=1)), marks=ASCII)[1]
+    line, kind = picture_lines(ends_of(made_up({"a": 0.03}, seeds=1)))[1]
     assert kind == "too few seeds"
-    assert "o" in line
-    assert "-" not in line
+    assert "●" in line
+    assert "─" not in line
     lost = pair_of("diverged", difference=None, score=None, baseline_score=None)
     assert ends_of(comparison_of()) == ends_of(comparison_of(lost)) == []
 

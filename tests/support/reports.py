@@ -1,11 +1,14 @@
 """The page and the figures about some records, as the commands make them and as a browser would see them."""
 
+import io
 import json
 from collections import Counter
 from collections.abc import Sequence
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
+
+from rich.console import Console, RenderableType
 
 from ecgr.compare.analyse import analyse_runs
 from ecgr.report.figures import write_figures
@@ -23,6 +26,13 @@ def report_on(records: Sequence[RunRecord], path: Path) -> Path:
 
 def figures_of(records: Sequence[RunRecord], directory: Path, *, everything: bool = False) -> list[Path]:
     return write_figures(analyse_runs(records), directory, everything=everything)
+
+
+def printed(*parts: RenderableType, width: int = 80) -> str:
+    """What a terminal without colours shows."""
+    text = io.StringIO()
+    Console(width=width, file=text, color_system=None).print(*parts, sep="")
+    return text.getvalue()
 
 
 class Page(HTMLParser):

@@ -108,9 +108,9 @@ def compare(runs: Iterable[RunSummary], baseline: str | None = None) -> Comparis
     pairs: list[Pair] = []
     references: list[Reference] = []
     for setting, methods in runs_by_setting(runs).items():
-        own, beside = _findings(methods, baseline)
-        pairs += [replace(pair, setting=setting) for pair in own]
-        references += [replace(reference, setting=setting) for reference in beside]
+        own, beside = _findings(setting, methods, baseline)
+        pairs += own
+        references += beside
     return Comparison(baseline, tuple(_in_unit(pair) for pair in judge(pairs)), tuple(references), runs)
 
 
@@ -125,17 +125,16 @@ def one_a_seed(runs: Iterable[RunSummary]) -> tuple[RunSummary, ...]:
     groups: dict[tuple[object, ...], list[RunSummary]] = {}
     for place, run in enumerate(runs):
         groups.setdefault((run.setting, run.seed, "") if run.method == "alone" else (place,), []).append(run)
-    return tuple(
-        own[0]
-        if len(own) == 1
-        else replace(
-            own[0],
-            values=tuple(mean_or_none(values, weights) for values in zip(*(run.values for run in own), strict=False)),
-            own=tuple(score for run in own for score in run.own),
-            diverged=any(run.diverged for run in own),
-        )
-        for own in groups.values()
-        for weights in [[run.weight for run in own]]
+    return tuple(_together(own) if len(own) > 1 else own[0] for own in groups.values())
+
+
+def _together(runs: Sequence[RunSummary]) -> RunSummary:
+    weights = [run.weight for run in runs]
+    return replace(
+        runs[0],
+        values=tuple(mean_or_none(values, weights) for values in zip(*(run.values for run in runs), strict=False)),
+        own=tuple(score for run in runs for score in run.own),
+        diverged=any(run.diverged for run in runs),
     )
 
 
@@ -161,7 +160,7 @@ def runs_by_setting(runs: Iterable[RunSummary]) -> dict[str, dict[str, dict[int,
     return settings
 
 
-def _findings(methods: Mapping[str, BySeed], baseline: str) -> tuple[list[Pair], list[Reference]]:
+def _findings(setting: str, methods: Mapping[str, BySeed], baseline: str) -> tuple[list[Pair], list[Reference]]:
     """The pairs of one setting, not judged, with larger scores the better ones; and its references."""
     every = [run for own in methods.values() for run in own.values()]
     metric, rounds = every[0].metric, max(run.rounds for run in every)
@@ -184,6 +183,7 @@ def _findings(methods: Mapping[str, BySeed], baseline: str) -> tuple[list[Pair],
     pairs = [
         replace(
             pair,
+            setting=setting,
             metric=metric,
             rounds=rounds,
             at_chance=tuple(name for name in (baseline, pair.method) if at_chance(metric, chance, ends.get(name, ()))),
@@ -193,7 +193,7 @@ def _findings(methods: Mapping[str, BySeed], baseline: str) -> tuple[list[Pair],
         for pair in pairs
     ]
     references = [
-        Reference(name, "", fmean(ends[name]), _turned(end(base, curves[name], overlap), metric), metric, margin)
+        Reference(name, setting, fmean(ends[name]), _turned(end(base, curves[name], overlap), metric), metric, margin)
         for name in REFERENCES
         if name != baseline and name in curves and paired(base, curves[name])
     ]
@@ -241,5 +241,4 @@ def _turned(found: Estimate, metric: Quantity) -> Estimate:
     if metric.larger_is_better:
         return found
     interval = None if found.interval is None else (-found.interval[1], -found.interval[0])
-    differences = tuple(-value for value in found.differences)
-    return replace(found, differences=differences, mean=-found.mean, interval=interval)
+    return replace(found, differences=tuple(-gain for gain in found.differences), mean=-found.mean, interval=interval)

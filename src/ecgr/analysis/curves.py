@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
 
-from ecgr.analysis.statistics import equivalence_p, paired_t_interval, resampled_t, sign_flip_p
+from ecgr.analysis.statistics import paired_t_interval, resampled_t, sign_flip_p
 
 LEVEL = 0.95
 MISSED = 0.2
@@ -29,11 +29,7 @@ Curves = Mapping[int, Sequence[float]]
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A mean over paired seeds with its 95 % interval and p-value; no interval and no p below two pairs.
-
-    ``overlap`` is the ratio of test to training samples where the split is redrawn with the seed: such splits share
-    samples, so the variance of the mean is that of `resampled_t`, and signs cannot be flipped.
-    """
+    """A mean over paired seeds with its 95 % interval and p-value; no interval and no p below two pairs."""
 
     differences: tuple[float, ...]
     mean: float
@@ -44,6 +40,9 @@ class Estimate:
     @classmethod
     def of(cls, differences: Sequence[float], overlap: float | None = None) -> "Estimate":
         """The estimate of these paired differences.
+
+        ``overlap`` is the ratio of test to training samples where the split is redrawn with the seed: such splits share
+        samples, so the variance of the mean is that of `resampled_t`, and signs cannot be flipped.
 
         >>> found = Estimate.of([1.0, 2.0, 3.0, 4.0, 5.0])
         >>> found.mean, found.p
@@ -56,19 +55,6 @@ class Estimate:
             return cls(values, fmean(values), paired_t_interval(values, LEVEL), sign_flip_p(values))
         interval, p = resampled_t(values, overlap, LEVEL)
         return cls(values, fmean(values), interval, p)
-
-    @property
-    def excludes_zero(self) -> bool:
-        return self.interval is not None and (self.interval[0] > 0 or self.interval[1] < 0)
-
-    def within(self, margin: float, overlap: float | None = None) -> bool:
-        """Whether the mean is shown to lie within ``margin`` of zero (two one-sided tests at 5 %)."""
-        if len(self.differences) < 2:
-            return False
-        if overlap is not None:
-            (low, high), _ = resampled_t(self.differences, overlap, 0.9)
-            return -margin < low and high < margin
-        return equivalence_p(self.differences, margin) < 0.05
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from typing import Literal
 from ecgr.analysis.curves import Curves, Estimate, Speed, end, gap_closed, levelled_off, paired, rising, speed
 from ecgr.analysis.power import ALPHA, LEAST_RESAMPLED
 from ecgr.analysis.quantities import ACCURACY, Quantity
-from ecgr.analysis.statistics import holm, sign_flip_floor
+from ecgr.analysis.statistics import equivalence_p, holm, sign_flip_floor
 
 Verdict = Literal["better", "worse", "equal", "ahead", "behind", "inconclusive", "too few seeds", "diverged"]
 
@@ -110,25 +110,24 @@ def estimate(
         seeds = tuple(paired(base, curves))
         pair = Pair(name, baseline, seeds, "inconclusive", margin=margin, constant_rate=constant_rate, overlap=overlap)
         if name in lost:
-            pairs.append(replace(pair, verdict="diverged", failed=lost[name]))
+            pair = replace(pair, verdict="diverged", failed=lost[name])
         elif baseline in lost:
-            pairs.append(replace(pair, failed_baseline=lost[baseline]))
+            pair = replace(pair, failed_baseline=lost[baseline])
         elif not seeds:
-            pairs.append(replace(pair, verdict="too few seeds"))
+            pair = replace(pair, verdict="too few seeds")
         else:
             own, other = {seed: curves[seed] for seed in seeds}, {seed: base[seed] for seed in seeds}
-            pairs.append(
-                replace(
-                    pair,
-                    difference=end(other, own, overlap),
-                    speed=speed(other, own, margin, overlap),
-                    levelled_off=level[name] and level[baseline],
-                    rising=tuple(who for who in (baseline, name) if rising(methods[who], margin)),
-                    score=fmean(curve[-1] for curve in own.values()),
-                    baseline_score=fmean(curve[-1] for curve in other.values()),
-                    gap_closed=None if pooled is None else gap_closed(other, own, pooled, margin, overlap),
-                )
+            pair = replace(
+                pair,
+                difference=end(other, own, overlap),
+                speed=speed(other, own, margin, overlap),
+                levelled_off=level[name] and level[baseline],
+                rising=tuple(who for who in (baseline, name) if rising(methods[who], margin)),
+                score=fmean(curve[-1] for curve in own.values()),
+                baseline_score=fmean(curve[-1] for curve in other.values()),
+                gap_closed=None if pooled is None else gap_closed(other, own, pooled, margin, overlap),
             )
+        pairs.append(pair)
     return pairs
 
 
@@ -172,11 +171,14 @@ def _judge(pair: Pair, floor: float) -> Pair:
     if shown(difference):
         words: tuple[Verdict, Verdict] = ("better", "worse") if pair.levelled_off else ("ahead", "behind")
         return replace(pair, verdict=words[0] if difference.mean > 0 else words[1])
-    if pair.levelled_off and difference.within(pair.margin, pair.overlap):
+    if pair.levelled_off and equivalence_p(difference.differences, pair.margin, pair.overlap or 0.0) < ALPHA:
         return replace(pair, verdict="equal")
     return pair
 
 
 def shown(estimate: Estimate) -> bool:
     """Whether a difference was shown: by its interval, and by its corrected p-value."""
-    return estimate.excludes_zero and estimate.p_holm is not None and estimate.p_holm < ALPHA
+    if estimate.interval is None or estimate.p_holm is None:
+        return False
+    low, high = estimate.interval
+    return (low > 0 or high < 0) and estimate.p_holm < ALPHA

@@ -162,10 +162,8 @@ def _run(record: RunRecord, method: str, setting: str, tuned: bool) -> Run:
 
 def _goes_with_data(key: str, configs: Sequence[Mapping[str, Any]]) -> bool:
     """Whether runs of one data set agree in it."""
-    values: dict[Any, set[str]] = {}
-    for config in configs:
-        values.setdefault(config["data.name"], set()).add(repr(config.get(key)))
-    return all(len(own) == 1 for own in values.values())
+    sets = {repr(config["data.name"]) for config in configs}
+    return len({(repr(config["data.name"]), repr(config.get(key))) for config in configs}) == len(sets)
 
 
 def quantity_of(manifest: Mapping[str, Any]) -> Quantity:

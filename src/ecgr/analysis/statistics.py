@@ -33,11 +33,7 @@ def paired_t_interval(differences: Sequence[float], level: float = 0.95) -> tupl
     >>> f"{low:.3f} to {high:.3f}"
     '-0.484 to 4.484'
     """
-    _check_share("level", level)
-    values = _finite(differences, least=2)
-    mean, error = _mean_and_error(values)
-    reach = float(special.stdtrit(len(values) - 1, (1 + level) / 2)) * error
-    return mean - reach, mean + reach
+    return resampled_t(differences, 0.0, level)[0]
 
 
 def resampled_t(differences: Sequence[float], overlap: float, level: float = 0.95) -> tuple[tuple[float, float], float]:
@@ -52,10 +48,7 @@ def resampled_t(differences: Sequence[float], overlap: float, level: float = 0.9
     """
     _check_share("level", level)
     values = _finite(differences, least=2)
-    if not (math.isfinite(overlap) and overlap >= 0):
-        raise ConfigError(f"overlap: must be 0 or more, got {overlap}")
-    mean, error = _mean_and_error(values)
-    error *= math.sqrt(1 + overlap * len(values))
+    mean, error = _mean_and_error(values, overlap)
     freedom = len(values) - 1
     reach = float(special.stdtrit(freedom, (1 + level) / 2)) * error
     if error == 0:
@@ -129,10 +122,10 @@ def hedges_dz(differences: Sequence[float]) -> float | None:
     return correction * mean / (error * math.sqrt(len(values)))
 
 
-def equivalence_p(differences: Sequence[float], margin: float) -> float:
+def equivalence_p(differences: Sequence[float], margin: float, overlap: float = 0.0) -> float:
     """P-value of two one-sided t tests (TOST): small if the mean is shown to lie within ``margin`` of zero.
 
-    Differences without spread give 0.0 inside the margin and 1.0 on or outside it.
+    Differences without spread give 0.0 inside the margin and 1.0 on or outside it; ``overlap`` as in `resampled_t`.
 
     >>> equivalence_p([0.1, -0.1, 0.2, -0.2, 0.0], margin=1.0) < 0.001
     True
@@ -142,7 +135,7 @@ def equivalence_p(differences: Sequence[float], margin: float) -> float:
     if not (math.isfinite(margin) and margin > 0):
         raise ConfigError(f"margin: {margin} is not a positive number")
     values = _finite(differences, least=2)
-    mean, error = _mean_and_error(values)
+    mean, error = _mean_and_error(values, overlap)
     excess = abs(mean) - margin
     if error == 0:
         return float(excess >= 0)
@@ -204,12 +197,14 @@ def _sampled_sums(values: Vector) -> Vector:
     return sums
 
 
-def _mean_and_error(values: Vector) -> tuple[float, float]:
+def _mean_and_error(values: Vector, overlap: float = 0.0) -> tuple[float, float]:
     """Mean and its standard error; the latter exactly zero if the values differ by rounding alone."""
+    if not (math.isfinite(overlap) and overlap >= 0):
+        raise ConfigError(f"overlap: must be 0 or more, got {overlap}")
     mean = math.fsum(values) / len(values)
     if np.ptp(values) <= ROUNDING * np.abs(values).max():
         return mean, 0.0
-    return mean, float(values.std(ddof=1)) / math.sqrt(len(values))
+    return mean, float(values.std(ddof=1)) / math.sqrt(len(values)) * math.sqrt(1 + overlap * len(values))
 
 
 def _finite(numbers: Sequence[float], least: int) -> Vector:

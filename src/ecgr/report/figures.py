@@ -23,10 +23,9 @@ from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.records import MethodRuns, flat, group_runs, varying_keys
 from ecgr.errors import DataError, EnvironmentFault, missing_extra
 from ecgr.files import make_directory, write_atomically
-from ecgr.report.page_data import arrivals, axis_title, by_client, colour_numbers
-from ecgr.report.picture import Ends, cut, ends_of
+from ecgr.report.page_data import arrivals, axis_title, by_client, colour_numbers, kept_array
+from ecgr.report.picture import Ends, ends_of, one_line
 from ecgr.report.table import to_csv, to_latex
-from ecgr.report.words import visible
 from ecgr.simulation.kept import Kept
 
 if TYPE_CHECKING:
@@ -36,26 +35,7 @@ if TYPE_CHECKING:
 
 WIDTHS = {"one-column": 3.35, "two-column": 6.9}
 """Inches, as in most two-column journals."""
-STYLE: dict[Any, Any] = {
-    "font.size": 8,
-    "axes.titlesize": 8,
-    "axes.labelsize": 8,
-    "legend.fontsize": 7,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.linewidth": 0.6,
-    "lines.linewidth": 1.2,
-    "legend.frameon": False,
-    "grid.linewidth": 0.4,
-    "grid.color": "0.85",
-    "figure.dpi": 100,
-    "savefig.dpi": 300,
-    "pdf.fonttype": 42,  # text stays text
-    "text.usetex": False,
-    "text.parse_math": False,  # a name with dollar signs is a name
-}
+STYLE = Path(__file__).parent / "templates" / "figures.mplstyle"
 COLOURS = ("#d55e00", "#0072b2", "#009e73", "#cc79a7", "#b8a000", "#4d4d4d")
 """Okabe and Ito's, the baseline's first; told apart with any colour vision."""
 DASHES = ("--", "-", "-", ":", "-.", (0, (6, 1)))
@@ -67,8 +47,8 @@ LONGEST_NAME, LONGEST_TITLE = 80, 44
 MOST_MAPS = 12
 """Clients whose kept steps are drawn."""
 
-Drawing = tuple[str, Callable[[float], float], Callable[["Figure"], None]]
-"""A figure's name, its height for a width in inches, and how to draw it."""
+Drawing = tuple[str, Callable[["Figure"], None]]
+"""A figure's name, and how to draw it on a figure whose width is given; it chooses the height."""
 Panel = tuple[str, Sequence[MethodRuns]]
 """A title and what is drawn under it."""
 
@@ -95,11 +75,11 @@ def write_drawings(directory: Path, drawings: Iterable[Drawing]) -> list[Path]:
         raise missing_extra("drawing figures", "report") from None
     make_directory(directory)
     written = []
-    with mpl.rc_context(STYLE), warnings.catch_warnings():
+    with mpl.rc_context(fname=STYLE), warnings.catch_warnings():
         warnings.filterwarnings("ignore", "Glyph .* missing")  # a name in a script that the font lacks
-        for name, height, draw in drawings:
+        for name, draw in drawings:
             for columns, width in WIDTHS.items():
-                figure = Figure(figsize=(width, height(width)), layout="constrained")
+                figure = Figure(figsize=(width, width), layout="constrained")
                 draw(figure)
                 for form in ("pdf", "png"):
                     buffer = BytesIO()
@@ -114,7 +94,8 @@ def answer_panels(
     figure: "Figure", ends: Ends, methods: Sequence[MethodRuns], arrived: Mapping[str, tuple[float, float]]
 ) -> None:
     """Where each method ended; in the same colour its curve, and the round in which it gets to the baseline's end."""
-    wide = figure.get_figwidth() > 5
+    wide, rows = figure.get_figwidth() > 5, 0.7 + 0.28 * len(ends.marks)
+    figure.set_figheight(max(2.2, rows) if wide else 2.2 + rows)
     left, right = figure.subplots(1, 2) if wide else figure.subplots(2, 1, height_ratios=(2, 3))
     colours = colour_numbers((own.method for own in methods), ends.marks[0].label)
     scale = ends.metric.scale
@@ -129,22 +110,21 @@ def answer_panels(
     left.set_xlim(*(scale * end for end in ends.span))
     left.set_yticks(
         [-row for row in range(len(ends.marks))],
-        [short_title(ends.label(mark), 32 if wide else 22) for mark in ends.marks],
+        [one_line(ends.label(mark), 32 if wide else 22) for mark in ends.marks],
     )
     left.set_ylim(0.6 - len(ends.marks), 0.6)
     left.set_xlabel(axis_title(ends.metric))
     if not ends.metric.larger_is_better:
         left.invert_xaxis()  # better is to the right
     left.grid(axis="x")
-    left.set_axisbelow(True)
     for own in methods:
         line = _curve(right, own, colours[own.method])
         if line is not None and own.method in arrived:
             number, target = arrived[own.method]
-            right.plot([number], [scale * target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
+            right.plot([number], [target], "o", markersize=5, color=line.get_color(), mfc="white", zorder=3)
     whole_numbers(right.xaxis)
     right.set(xlabel="round", ylabel=axis_title(ends.metric))
-    right.grid(axis="y", linewidth=0.4, color="0.88")
+    right.grid(axis="y")
 
 
 def panel_grid(count: int, width: float) -> tuple[int, int]:
@@ -173,16 +153,16 @@ def curve_panels(figure: "Figure", panels: Sequence[Panel], baseline: str) -> No
         for own in methods:
             line = _curve(ax, own, colours[own.method])
             if line is not None:
-                lines.setdefault(short_title(own.method), line)
-        ax.set_title(short_title(title))
-        ax.grid(axis="y", linewidth=0.4, color="0.88")
-        ax.set_axisbelow(True)
+                lines.setdefault(one_line(own.method, LONGEST_TITLE), line)
+        ax.set_title(one_line(title, LONGEST_TITLE))
+        ax.grid(axis="y")
     figure.legend(lines.values(), lines.keys(), loc="outside lower center", ncols=min(4, len(lines)))
 
 
 def _panels(figure: "Figure", below: str, beside: Sequence[str]) -> list["Axes"]:
     """Axes in rows, named at the edges."""
     rows, columns = panel_grid(len(beside), figure.get_figwidth())
+    figure.set_figheight(0.35 + 1.55 * rows)
     axes = list(figure.subplots(rows, columns, squeeze=False, sharex=True).flat)
     for place, (ax, name) in enumerate(zip(axes, beside, strict=False)):
         whole_numbers(ax.xaxis)
@@ -196,11 +176,6 @@ def _panels(figure: "Figure", below: str, beside: Sequence[str]) -> list["Axes"]
     return axes[: len(beside)]
 
 
-def short_title(text: str, longest: int = LONGEST_TITLE) -> str:
-    """A label on one line, as it may be shown, cut if it is long."""
-    return cut(" ".join(str(visible(text)).split()), longest)
-
-
 def ablations(methods: Sequence[MethodRuns]) -> dict[str, list[Panel]]:
     """For each parameter that varies a panel for each of its values, other parameters at their most frequent value."""
     drawn = [(own, flat(own.runs[0].record.config)) for own in methods if any(run.rounds for run in own.runs)]
@@ -211,11 +186,11 @@ def ablations(methods: Sequence[MethodRuns]) -> dict[str, list[Panel]]:
     for key in keys:
         fixed = {other: value for other, value in usual.items() if other != key}
         near = [(own, c) for own, c in drawn if all(repr(c[o]) == value for o, value in fixed.items() if o in c)]
-        values = {config[key] for _, config in near if key in config}
+        values = {repr(config[key]): config[key] for _, config in near if key in config}
         if len(values) > 1:
             found[key] = [
                 (f"{key} = {value}", [own for own, config in near if config.get(key, value) == value])
-                for value in sorted(values, key=lambda value: (str(type(value)), value))
+                for value in sorted(values.values(), key=lambda value: (str(type(value)), value))
             ]
     return found
 
@@ -230,9 +205,8 @@ def kept_maps(figure: "Figure", entries: Sequence[Kept]) -> None:
     width = max(entry.steps for client in shown for entry in clients[client])
     for ax, client in zip(_panels(figure, "step", ["round"] * len(shown)), shown, strict=True):
         rows = np.full((last - first + 1, width), np.nan)  # white where there was no step
-        for entry in clients[client]:
-            rows[entry.round - first, : entry.steps] = 0
-            rows[entry.round - first, list(entry.kept)] = 1
+        own = kept_array(clients[client])
+        rows[[entry.round - first for entry in clients[client]], : own.shape[1]] = own
         ax.imshow(
             rows,
             aspect="auto",
@@ -281,31 +255,20 @@ def _answers(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison)
         name = "answer" if len(found) == 1 else f"answer-{_slug(ends.setting)}"
         arrived = arrivals(comparison, ends.setting)
         draw = partial(answer_panels, ends=ends, methods=groups[ends.setting], arrived=arrived)
-        yield name, partial(_answer_height, rows=len(ends.marks)), draw
+        yield name, draw
     shown = [panel for panel in groups.items() if any(run.rounds for own in panel[1] for run in own.runs)]
-    yield "curves", partial(_height, len(shown)), partial(curve_panels, panels=shown, baseline=comparison.baseline)
-
-
-def _answer_height(width: float, rows: int) -> float:
-    ends = 0.7 + 0.28 * rows
-    return max(2.2, ends) if width > 5 else 2.2 + ends
-
-
-def _height(panels: int, width: float) -> float:
-    return 0.35 + 1.55 * panel_grid(panels, width)[0]
+    yield "curves", partial(curve_panels, panels=shown, baseline=comparison.baseline)
 
 
 def _details(groups: Mapping[str, Sequence[MethodRuns]], baseline: str) -> Iterator[Drawing]:
     """A panel for each value of what varies, and which steps were kept."""
     methods = [own for each in groups.values() for own in each]
     for key, values in ablations(methods).items():
-        draw = partial(curve_panels, panels=values, baseline=baseline)
-        yield f"ablation-{_slug(key)}", partial(_height, len(values)), draw
+        yield f"ablation-{_slug(key)}", partial(curve_panels, panels=values, baseline=baseline)
     for own in methods:
         entries = next((found for run in own.counted if (found := run.record.kept())), None)
         if entries:
-            maps = min(MOST_MAPS, len({entry.client for entry in entries}))
-            yield f"kept-{_slug(own.label)}", partial(_height, maps), partial(kept_maps, entries=entries)
+            yield f"kept-{_slug(own.label)}", partial(kept_maps, entries=entries)
 
 
 def _slug(text: str) -> str:

@@ -1,8 +1,6 @@
 """Everything that a page draws, as one JSON-able dict; pure, from runs and their comparison.
 
-Numbers are shortened to five digits, except that which steps were kept is exact. Its map has a row for each round in
-which a client took part and a column for each step. Exact maps are packed bits; where those would be large, cells of a
-binned map hold the share of their steps that was kept, as a byte: 0 to 250, or 255 where there is none.
+Numbers are shortened to five digits; which steps were kept is exact.
 """
 
 import base64
@@ -22,12 +20,7 @@ from ecgr.simulation.kept import Kept
 RATE = "optimizer.lr"
 MOST_FEDERATIONS = 20
 BUDGET = 500_000
-"""Bytes, before base64, for the maps of all runs together."""
-SIDE = 100
-"""Most rows and columns of a binned map; fewer if many maps share the budget."""
-LEAST_SIDE = 24
-"""Rather than draw maps coarser than this, the last runs are left out."""
-LEVELS, ABSENT = 250, 255
+"""Bytes, before base64, for the maps of all runs together; what does not fit is left out."""
 
 Entries = Sequence[Kept]
 
@@ -50,15 +43,15 @@ def colour_numbers(methods: Iterable[str], baseline: str) -> dict[str, int]:
 
 
 def arrivals(comparison: Comparison, setting: str) -> dict[str, tuple[float, float]]:
-    """For each method of a setting the mean round in which it gets to what the baseline ends with, and what that is.
+    """For each method of a setting the mean round in which it gets to the baseline's end, and that end as it is shown.
 
     Only where all but a few seeds do; a method that has no factor has no such round.
     """
     found: dict[str, tuple[float, float]] = {}
     for pair in comparison.pairs:
         if pair.setting == setting and pair.speed is not None and pair.speed.log is not None:
-            found[pair.method] = (pair.speed.rounds[0], pair.speed.target)
-            found[comparison.baseline] = (pair.speed.rounds[1], pair.speed.target)
+            target = pair.metric.scale * pair.speed.target
+            found[pair.method], found[comparison.baseline] = ((number, target) for number in pair.speed.rounds)
     return found
 
 
@@ -84,9 +77,7 @@ def _group(
             {
                 "label": own.method,
                 "colour": colours[own.method],
-                "arrives": [_short(arrived[own.method][0]), _short(metric.scale * arrived[own.method][1])]
-                if own.method in arrived
-                else None,
+                "arrives": [_short(number) for number in arrived[own.method]] if own.method in arrived else None,
                 "runs": [
                     {
                         "name": run.name,
@@ -150,7 +141,8 @@ def _steps(groups: Mapping[str, Sequence[MethodRuns]]) -> list[dict[str, Any]]:
             "label": ", ".join(filter(None, (run.summary.setting, run.summary.method, f"seed {run.summary.seed}"))),
             "clients": own,
         }
-        for (_, number, run, _), own in zip(found, maps, strict=False)
+        for (_, number, run, _), own in zip(found, maps, strict=True)
+        if own
     ]
 
 
@@ -174,19 +166,33 @@ def _short(value: Any, scale: float = 1.0) -> float | None:
 
 
 def step_maps(runs: Sequence[Entries], budget: int = BUDGET) -> list[list[dict[str, Any]]]:
-    """For each run the maps of its clients; exact if all of them fit the budget, else binned, the last left out.
+    """For each run the maps of its clients, one after another until the budget is spent.
+
+    A map is packed bits: a row for each round in which the client took part, a column for each step, 1 if it was kept.
 
     >>> ((own,),) = step_maps([[Kept(round=1, client=0, steps=4, kept=(3, 2))]])
-    >>> own["kind"], base64.b64decode(own["data"])
-    ('bits', b'0')
+    >>> own["columns"], base64.b64decode(own["data"])
+    (4, b'0')
     """
-    clients = [by_client(entries) for entries in runs]
-    if sum(_exact_bytes(own) for each in clients for own in each.values()) <= budget:
-        return [[_exact_map(client, own) for client, own in each.items()] for each in clients]
-    while len(clients) > 1 and _side(clients, budget) < LEAST_SIDE:
-        clients.pop()
-    side = max(1, min(SIDE, _side(clients, budget)))
-    return [[_binned_map(client, own, side) for client, own in each.items()] for each in clients]
+    found = []
+    for entries in runs:
+        maps: list[dict[str, Any]] = []
+        for client, own in by_client(entries).items():
+            kept = kept_array(own)
+            data = np.packbits(kept == 1).tobytes()
+            budget -= len(data)
+            if budget >= 0:
+                maps.append(
+                    {
+                        "client": client,
+                        "steps": [entry.steps for entry in own],
+                        "rounds": [entry.round for entry in own],
+                        "columns": kept.shape[1],
+                        "data": base64.b64encode(data).decode(),
+                    }
+                )
+        found.append(maps)
+    return found
 
 
 def kept_array(entries: Entries) -> NDArray[np.float64]:
@@ -199,60 +205,9 @@ def kept_array(entries: Entries) -> NDArray[np.float64]:
     return array
 
 
-def binned_array(array: NDArray[np.float64], side: int) -> NDArray[np.float64]:
-    """Shares kept in at most ``side`` by ``side`` cells; NaN where a cell holds no step.
-
-    >>> binned_array(np.array([[0.0, 1.0, 1.0, 1.0]]), side=2)
-    array([[0.5, 1. ]])
-    """
-    rows, columns = (min(size, side) for size in array.shape)
-    row, column = (np.arange(size) * bins // size for size, bins in zip(array.shape, (rows, columns), strict=True))
-    cell = (row[:, None] * columns + column[None, :])[there := ~np.isnan(array)]
-    total = np.bincount(cell, minlength=rows * columns).astype(np.float64)
-    kept = np.bincount(cell, weights=array[there], minlength=rows * columns)
-    shares = np.full(rows * columns, np.nan)
-    np.divide(kept, total, out=shares, where=total > 0)
-    return shares.reshape(rows, columns)
-
-
-def _exact_map(client: int, entries: Entries) -> dict[str, Any]:
-    bits = np.nan_to_num(kept_array(entries)).astype(bool)
-    return {
-        "client": client,
-        "kind": "bits",
-        "steps": [entry.steps for entry in entries],
-        "rounds": [entry.round for entry in entries],
-        "columns": bits.shape[1],
-        "data": base64.b64encode(np.packbits(bits).tobytes()).decode(),
-    }
-
-
-def _binned_map(client: int, entries: Entries, side: int) -> dict[str, Any]:
-    array = kept_array(entries)
-    shares = binned_array(array, side)
-    levels = np.where(np.isnan(shares), ABSENT, np.rint(np.nan_to_num(shares) * LEVELS)).astype(np.uint8)
-    starts = [-(-row * len(entries) // len(shares)) for row in range(len(shares))]
-    return {
-        "client": client,
-        "kind": "shares",
-        "steps": array.shape[1],
-        "rounds": [entries[start].round for start in starts],
-        "columns": shares.shape[1],
-        "data": base64.b64encode(levels.tobytes()).decode(),
-    }
-
-
 def by_client(entries: Entries) -> dict[int, list[Kept]]:
     """Each client's entries by round."""
     clients: dict[int, list[Kept]] = {}
     for entry in sorted(entries):
         clients.setdefault(entry.client, []).append(entry)
     return dict(sorted(clients.items()))
-
-
-def _exact_bytes(entries: Entries) -> int:
-    return -(-len(entries) * max(entry.steps for entry in entries) // 8)
-
-
-def _side(clients: Sequence[Mapping[int, Entries]], budget: int) -> int:
-    return math.isqrt(budget // sum(map(len, clients)))

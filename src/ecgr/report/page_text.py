@@ -6,7 +6,7 @@ never compared: they measure what else a machine was doing.
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
 from typing import Any
 
@@ -15,7 +15,7 @@ from ecgr.analysis.heterogeneity import of_counts
 from ecgr.analysis.quantities import count
 from ecgr.analysis.records import MethodRuns, Run, flat, varying_keys
 from ecgr.files import to_toml
-from ecgr.report.table import Cell, Table, Value, results_table, statistics_table, table, tuning_table
+from ecgr.report.table import Cell, Table, Value, results_table, table, tuning_table
 from ecgr.report.words import advice, best_first, cautions, details, listed, promised, sentence, worth
 
 NAMED = 6
@@ -28,7 +28,6 @@ UNFINISHED = {
 """What becomes of runs that are not finished."""
 MOST_REJECTED = 200
 """Lines of rejected updates that are listed; the rest are counted."""
-COST = ("method", "bytes up#", "bytes down#", "upload of a run#", "memory for steps#", "share of the clients' time#")
 
 
 def page_text(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison) -> dict[str, Any]:
@@ -47,14 +46,12 @@ def page_text(groups: Mapping[str, Sequence[MethodRuns]], comparison: Comparison
         "cautions": cautions(comparison) if compared else [],
         "instead": [] if compared else _instead(methods, comparison.baseline),
         "warnings": warnings(runs),
-        "statistics": statistics_table(comparison) if compared else None,
         "tuning": tuning_table(comparison),
         "sentences": [
             {"text": sentence(pair), "details": details(pair, comparison.family)}
-            for pair in best_first(comparison.pairs)
+            for pair in best_first(comparison.pairs if compared else ())
         ],
         "curves": any(run.rounds for run in runs),
-        "groups": [_plot_texts(setting, own) for setting, own in groups.items()],
         "cost": cost_table(methods),
         "differing": varying_settings(runs),
         "configs": config_texts(methods),
@@ -123,23 +120,6 @@ def _ending(own: MethodRuns) -> str:
     )
 
 
-def _plot_texts(setting: str, methods: Sequence[MethodRuns]) -> dict[str, str]:
-    """Alternative texts for a setting's plots: where each method's curve ends."""
-    metric = methods[0].runs[0].summary.metric
-
-    def told(what: str, last: Callable[[Run], float | None], shown: Callable[[float], str]) -> str:
-        ends = {own.method: [last(run) for run in own.counted if run.rounds] for own in methods}
-        known = {method: [end for end in each if end is not None] for method, each in ends.items()}
-        ended = [f"{method} ends at {shown(fmean(each))}" for method, each in known.items() if each]
-        return f"{what} over rounds, {setting}: {', '.join(ended) or 'no round yet'}"
-
-    return {
-        "setting": setting,
-        "metric": told(metric.name, lambda run: run.summary.values[-1], metric.level),
-        "loss": told("loss", lambda run: run.rounds[-1].get("loss"), "{:.3f}".format),
-    }
-
-
 def _facts(runs: Sequence[Run], comparison: Comparison) -> list[str]:
     configs = [run.record.config for run in runs]
 
@@ -153,15 +133,9 @@ def _facts(runs: Sequence[Run], comparison: Comparison) -> list[str]:
         f"{values('federation', 'rounds')} rounds",
         _seeds({run.summary.seed for run in runs}),
         "tuned" if comparison.tuned else "not tuned",
-        _rates(comparison.rates()),
+        f"learning rate {rates}" if (rates := join_values(comparison.rates().values())) else "",
     ]
     return [fact for fact in facts if fact]
-
-
-def _rates(rates: Mapping[str, float]) -> str:
-    if len(set(rates.values())) < 2:
-        return f"learning rate {join_values(rates.values())}" if rates else ""
-    return f"learning rates {', '.join(f'{rate:.2g} ({method})' for method, rate in rates.items())}"
 
 
 def _seeds(seeds: set[int]) -> str:
@@ -172,36 +146,32 @@ def _seeds(seeds: set[int]) -> str:
 
 def varying_settings(runs: Sequence[Run]) -> Table | None:
     """The settings that are not the same in all runs, tuned ones too, and which methods have which value."""
-    configs = [flat(run.record.config) for run in runs]
-    rows = [[key, "; ".join(_holders(key, runs, configs))] for key in varying_keys(configs)]
-    if len(seeds := {run.summary.seed for run in runs}) > 1:
-        rows.append(["run.seed", join_values(seeds)])
-    return table("Settings that differ between runs", ["setting", "values"], rows) if rows else None
-
-
-def _holders(key: str, runs: Sequence[Run], configs: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Each value of a setting with the methods that have it, or the number of runs where a method has several."""
-    methods: dict[str, dict[str, None]] = {}
-    for run, config in zip(runs, configs, strict=True):
-        if key in config:
-            methods.setdefault(str(config[key]), {})[run.summary.method] = None
-    named = [name for own in methods.values() for name in own]
-    if len(set(named)) < len(named):
-        return _counted(str(config[key]) for config in configs if key in config)
-    return [f"{value} ({', '.join(own)})" for value, own in methods.items()]
+    configs = [(run.summary.method, flat(run.record.config)) for run in runs]
+    rows = []
+    for key in varying_keys([config for _, config in configs]):
+        methods: dict[str, dict[str, None]] = {}
+        for method, config in configs:
+            if key in config:
+                methods.setdefault(str(config[key]), {})[method] = None
+        rows.append([key, "; ".join(f"{value} ({', '.join(own)})" for value, own in methods.items())])
+    return table("Settings that differ between runs, the seed apart", ["setting", "values"], rows) if rows else None
 
 
 def config_texts(methods: Sequence[MethodRuns]) -> list[dict[str, str]]:
-    """The whole config of every method, as TOML reads, with the seeds of its runs."""
-    return [
-        {
-            "label": own.label,
-            "about": f"{count(len(own.runs), 'run')}, seed {join_values(run.summary.seed for run in own.runs)},"
-            f" key {join_values(run.record.key for run in own.runs)}",
-            "text": _toml(own.runs[0].record.config, seeds=[run.summary.seed for run in own.runs]),
-        }
-        for own in methods
-    ]
+    """The config of every method, as TOML that can be saved and run again: of its first run where it has several."""
+    texts = []
+    for own in methods:
+        seeds = join_values(run.summary.seed for run in own.runs)
+        keys = join_values(run.record.key for run in own.runs)
+        others = f"# one run for each of the seeds {seeds}\n" if len(own.runs) > 1 else ""
+        texts.append(
+            {
+                "label": own.label,
+                "about": f"{count(len(own.runs), 'run')}, seed {seeds}, key {keys}",
+                "text": others + to_toml(own.runs[0].record.config).rstrip(),
+            }
+        )
+    return texts
 
 
 def run_table(runs: Sequence[Run]) -> Table:
@@ -255,51 +225,42 @@ def _counted(texts: Iterable[str]) -> list[str]:
 
 def _made_with(manifest: Mapping[str, Any]) -> str:
     machine = manifest.get("machine", {})
-    versions = [f"{name} {number}" for name, number in manifest.get("versions", {}).items()]
-    if "python" in machine:
-        versions.append(f"python {machine['python']}")
+    versions = {**manifest.get("versions", {}), **({"python": machine["python"]} if "python" in machine else {})}
     place = " ".join(str(machine[key]) for key in ("system", "processor") if key in machine)
     cores = f"{machine['cores']} cores" if machine.get("cores") else ""
-    return ", ".join(part for part in (*versions, place, cores) if part)
-
-
-def _toml(config: Mapping[str, Mapping[str, Any]], seeds: Sequence[int]) -> str:
-    """A config that can be saved and run again; where there are several seeds, the first of them."""
-    others = f"# one run for each of the seeds {join_values(seeds)}\n" if len(seeds) > 1 else ""
-    return others + to_toml(config).rstrip()
+    return ", ".join(filter(None, [*(f"{name} {number}" for name, number in versions.items()), place, cores]))
 
 
 def cost_table(methods: Sequence[MethodRuns]) -> Table | None:
     """One row a method; columns of which nothing is known are left out, and the table if that leaves none."""
-    rows = [_cost_row(own) for own in methods]
-    known = [place for place in range(len(COST)) if any(row[place].text != "-" for row in rows)]
-    if len(known) < 2:
+    costs = [_costs(own) for own in methods]
+    known = [label for label in costs[0] if any(cost[label].value is not None for cost in costs)]
+    if not known:
         return None
     return table(
         "Medians over rounds and seeds; memory is the most of any client",
-        [COST[place] for place in known],
-        [[row[place] for place in known] for row in rows],
+        ["method", *(f"{label}#" for label in known)],
+        [[own.label, *(cost[label] for label in known)] for own, cost in zip(methods, costs, strict=True)],
     )
 
 
-def _cost_row(own: MethodRuns) -> list[Cell]:
+def _costs(own: MethodRuns) -> dict[str, Cell]:
     rounds = [row for run in own.counted for row in run.rounds]
     clients = [client for row in rounds for client in row.get("clients", [])]
     up, down, memory = _known(rounds, "bytes_up"), _known(rounds, "bytes_down"), _known(clients, "steps_memory")
-    numbers = (
-        median(up) if up else None,
-        median(down) if down else None,
-        sum(up) / len(own.counted) if up else None,
-        max(memory, default=None),
-    )
+    numbers = {
+        "bytes up": median(up) if up else None,
+        "bytes down": median(down) if down else None,
+        "upload of a run": sum(up) / len(own.counted) if up else None,
+        "memory for steps": max(memory, default=None),
+    }
     both = [row for row in clients if _known([row], "regulation_seconds") and _known([row], "seconds")]
     whole = sum(row["seconds"] for row in both)  # recording and regulating as a share of what the same clients took
     share = sum(row["regulation_seconds"] for row in both) / whole if whole else None
-    return [
-        Cell(own.label),
-        *(Cell(bytes_text(value), value) for value in numbers),
-        Cell("-" if share is None else f"{100 * share:.1f} %", share),
-    ]
+    return {
+        **{label: Cell(bytes_text(value), value) for label, value in numbers.items()},
+        "share of the clients' time": Cell("-" if share is None else f"{100 * share:.1f} %", share),
+    }
 
 
 def _known(rows: Iterable[Mapping[str, Any]], key: str) -> list[float]:

@@ -15,6 +15,7 @@ from itertools import groupby
 from ecgr.analysis.comparison import Comparison
 from ecgr.analysis.quantities import Quantity
 from ecgr.report.table import result_rows
+from ecgr.report.words import visible
 
 ROW, TOP, WIDTH, LEFT, RIGHT = 26, 8, 400, 128, 388
 """Of the SVG: heights of a row and of the room above, its width, and where the axis begins and ends."""
@@ -107,7 +108,7 @@ def to_svg(ends: Ends, colours: Mapping[str, int] | None = None) -> str:
         side, at, reference = ends.beyond(mark), x(mark.score), mark.kind == "reference"
         number = (colours or {}).get(mark.label, 0)
         kind = "reference" if reference else f"method-{0 if not number else 1 + (number - 1) % 5}"
-        name = escape(cut(ends.label(mark), LONGEST))
+        name = escape(one_line(ends.label(mark), LONGEST))
         lines += [
             f'<g class="{kind}"><title>{escape(f"{mark.label}: {ends.metric.level(mark.score)}, {mark.kind}")}</title>',
             f'<text x="0" y="{y + 4}" font-size="12" fill="currentColor">{name}</text>',
@@ -128,9 +129,14 @@ def _line(kind: str, x1: float, y1: float, x2: float, y2: float, more: str = "")
     return f'<line class="{kind}" {places} stroke="currentColor" {more}/>'.replace(" />", "/>")
 
 
-def cut(text: str, longest: int, mark: str = "…") -> str:
-    """A text, its end left out if it is long."""
-    return text if len(text) <= longest else text[: longest - 1] + mark
+def one_line(text: str, longest: int) -> str:
+    """A name on one line, as it may be shown; its end is left out if it is long.
+
+    >>> one_line("a long\\nname", 8)
+    'a long …'
+    """
+    shown = " ".join(str(visible(text)).split())
+    return shown if len(shown) <= longest else shown[: longest - 1] + "…"
 
 
 def ticks(ends: Ends) -> list[tuple[float, str]]:

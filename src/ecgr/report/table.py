@@ -18,7 +18,7 @@ from ecgr.analysis.findings import Pair
 from ecgr.analysis.power import ALPHA
 from ecgr.analysis.quantities import ACCURACY, Quantity, count
 from ecgr.analysis.summaries import mean_or_none, own_data
-from ecgr.report.words import advice, best_first, by_setting, cautions, factor, sentence, visible, worth
+from ecgr.report.words import advice, by_setting, cautions, factor, sentence, visible, worth
 
 CSV = {
     **{name: name for name in ("setting", "method", "baseline", "seeds")},
@@ -129,11 +129,6 @@ def _cell(value: str | int) -> Cell:
     return Cell(value) if isinstance(value, str) else Cell(str(value), value)
 
 
-def number(value: float | None, form: str) -> Cell:
-    """A number as ``form`` writes it; a dash where there is none."""
-    return Cell("-" if value is None else format(value, form), value)
-
-
 def result_rows(comparison: Comparison) -> list[Row]:
     """The baseline's row, one for each pair, one for each reference, setting by setting."""
     rows: list[Row] = []
@@ -168,26 +163,6 @@ def results_table(comparison: Comparison, references: bool = True) -> Table:
                 Cell(row.kind, style=row.kind.replace(" ", "-")),
             ]
             for row in rows
-        ],
-    )
-
-
-def statistics_table(comparison: Comparison) -> Table:
-    """What the verdicts rest on."""
-    return table(
-        f"p after Holm over {count(comparison.family, 'test')}; mean rounds of arrival; whether both levelled off",
-        ["method", "setting?", "seeds#", "p, end#", "p, speed#", "arrives#", "baseline#", "level"],
-        [
-            [
-                pair.method,
-                pair.setting,
-                len(pair.seeds),
-                number(pair.difference.p_holm if pair.difference else None, ".2g"),
-                number(pair.speed.log.p_holm if pair.speed and pair.speed.log else None, ".2g"),
-                *(number(arrives, ".0f") for arrives in (pair.speed.rounds if pair.speed else (None, None))),
-                "yes" if pair.levelled_off else "no",
-            ]
-            for pair in best_first(comparison.pairs)
         ],
     )
 
@@ -246,10 +221,11 @@ def to_latex(comparison: Comparison) -> str:
         r"\midrule",
     ]
     for row in shown.rows:
-        cells = [latex(visible(cell.text)) for cell in row]
-        numeric = [column.numeric for column in shown.columns]
-        minus = [re.sub(r"-(?=\d)", "$-$", text) if right else text for text, right in zip(cells, numeric, strict=True)]
-        lines.append(" & ".join(minus) + r" \\")
+        texts = [latex(visible(cell.text)) for cell in row]
+        for place, column in enumerate(shown.columns):
+            if column.numeric:
+                texts[place] = re.sub(r"-(?=\d)", "$-$", texts[place])
+        lines.append(" & ".join(texts) + r" \\")
     return "\n".join([*lines, r"\bottomrule", r"\end{tabular}", ""])
 
 

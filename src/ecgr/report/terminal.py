@@ -14,9 +14,9 @@ from rich.table import Table
 from rich.text import Text
 
 from ecgr.analysis.comparison import Comparison
-from ecgr.report.picture import Ends, Mark, cut, ends_of
+from ecgr.report.picture import Ends, Mark, ends_of, one_line
 from ecgr.report.table import Table as Shown
-from ecgr.report.table import results_table, statistics_table, tuning_table
+from ecgr.report.table import results_table, tuning_table
 from ecgr.report.words import advice, best_first, cautions, details, sentence, worth
 
 STYLES = {
@@ -37,21 +37,8 @@ MOST_ROWS = 7
 """A picture of more rows than this would push the advice off the screen."""
 
 
-@dataclass(frozen=True, slots=True)
-class Marks:
-    """The characters that a picture is made of."""
-
-    dot: str = "●"
-    ring: str = "○"
-    arrows: tuple[str, str] = ("◂", "▸")
-    bar: str = "─"
-    ends: tuple[str, str] = ("├", "┤")
-    zero: str = "│"
-    cut: str = "…"
-
-
-UNICODE = Marks()
-ASCII = Marks(dot="o", ring="x", arrows=("<", ">"), bar="-", ends=("|", "|"), zero=":", cut="~")
+ASCII = str.maketrans("●○◂▸─├┤│…", "ox<>-||:~")
+"""What a picture is drawn with where a terminal has no other characters."""
 
 
 def answer_parts(
@@ -74,7 +61,6 @@ def answer_parts(
     if everything:
         for pair in best_first(comparison.pairs):
             yield Text(f"{sentence(pair)} {details(pair, comparison.family)}".rstrip())
-        yield to_table(statistics_table(comparison))
         if (tuned := tuning_table(comparison)) is not None:
             yield to_table(tuned)
 
@@ -90,11 +76,11 @@ class Picture:
     comparison: Comparison
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        marks = ASCII if options.ascii_only else UNICODE
         panels = ends_of(self.comparison)
         if sum(len(panel.marks) for panel in panels) <= MOST_ROWS:
-            for line, kind in picture_lines(panels, min(options.max_width, WIDTH), marks):
-                yield Text(line, STYLES.get(kind, "dim" if not kind else ""), no_wrap=True)
+            for line, kind in picture_lines(panels, min(options.max_width, WIDTH)):
+                drawn = line.translate(ASCII) if options.ascii_only else line
+                yield Text(drawn, STYLES.get(kind, "dim" if not kind else ""), no_wrap=True)
 
 
 def to_table(shown: Shown) -> Table:
@@ -109,60 +95,54 @@ def to_table(shown: Shown) -> Table:
     return table
 
 
-def picture_lines(panels: Sequence[Ends], width: int = WIDTH, marks: Marks = UNICODE) -> list[tuple[str, str]]:
+def picture_lines(panels: Sequence[Ends], width: int = WIDTH) -> list[tuple[str, str]]:
     """Each line with the verdict that gives it its colour; headings and axes have none."""
     lines: list[tuple[str, str]] = []
     for panel in panels:
         if len(panels) > 1 and panel.setting:
-            lines.append((_cut(panel.setting, width, marks), ""))
-        lines += _panel(panel, width, marks)
+            lines.append((one_line(panel.setting, width), ""))
+        lines += _panel(panel, width)
     return lines
 
 
-def _panel(panel: Ends, width: int, marks: Marks) -> Iterator[tuple[str, str]]:
+def _panel(panel: Ends, width: int) -> Iterator[tuple[str, str]]:
     names = max(6, min(max(len(mark.label) for mark in panel.marks), LONGEST_NAME, width - LEAST_AXIS - 1))
     cells = width - names - 1
     beside = [mark for mark in panel.marks if mark.kind == "reference"]
     for mark in panel.marks:
         if mark not in beside:
-            row = _axis(panel, mark, cells, marks)
+            row = _axis(panel, mark, cells)
             for ring in beside if mark.kind == "baseline" else ():
-                row[_cell(panel, ring.score, cells)] = _reference(panel, ring, marks)
-            yield f"{_cut(mark.label, names, marks).ljust(names)} {''.join(row)}".rstrip(), mark.kind
-    low, high = panel.span if panel.metric.larger_is_better else panel.span[::-1]
-    left, right = panel.metric.level(low), panel.metric.level(high)
+                row[_cell(panel, ring.score, cells)] = _reference(panel, ring)
+            yield f"{one_line(mark.label, names).ljust(names)} {''.join(row)}".rstrip(), mark.kind
+    left, right = (panel.metric.level(end) for end in sorted(panel.span, key=panel.metric.gain))
     named: dict[str, list[str]] = {}
     for mark in beside:
-        named.setdefault(_reference(panel, mark, marks), []).append(panel.label(mark))
+        named.setdefault(_reference(panel, mark), []).append(panel.label(mark))
     legend = "  ".join(f"{sign} {', '.join(names)}" for sign, names in named.items())
-    between, below = (legend, "") if len(legend) + 2 <= cells - len(left) - len(right) else ("", legend)
-    yield f"{' ' * names} {left}{between.center(cells - len(left) - len(right))}{right}", ""
+    room = cells - len(left) - len(right)
+    between, below = (legend, "") if len(legend) + 2 <= room else ("", legend)
+    yield f"{' ' * names} {left}{between.center(room)}{right}", ""
     if below:
-        yield _cut(below.rjust(names + 1 + cells), width, marks), ""
+        yield below[:width].rjust(width), ""
 
 
-def _reference(panel: Ends, mark: Mark, marks: Marks) -> str:
+def _reference(panel: Ends, mark: Mark) -> str:
     """A ring, or an arrow at the edge."""
-    side = panel.beyond(mark)
-    return marks.arrows[side > 0] if side else marks.ring
+    return {-1: "◂", 0: "○", 1: "▸"}[panel.beyond(mark)]
 
 
 def _cell(panel: Ends, score: float, cells: int) -> int:
     return round(panel.share(score) * (cells - 1))
 
 
-def _axis(panel: Ends, mark: Mark, cells: int, marks: Marks) -> list[str]:
+def _axis(panel: Ends, mark: Mark, cells: int) -> list[str]:
     row = [" "] * cells
     if mark.interval is not None:
         left, right = sorted(_cell(panel, end, cells) for end in mark.interval)
-        row[left : right + 1] = marks.bar * (right - left + 1)
-        row[left], row[right] = marks.ends
+        row[left : right + 1] = "─" * (right - left + 1)
+        row[left], row[right] = "├┤"
     zero = _cell(panel, panel.baseline, cells)
-    row[zero] = marks.zero if row[zero] in (" ", marks.bar) else row[zero]
-    row[_cell(panel, mark.score, cells)] = marks.dot
+    row[zero] = "│" if row[zero] in " ─" else row[zero]
+    row[_cell(panel, mark.score, cells)] = "●"
     return row
-
-
-def _cut(text: str, width: int, marks: Marks) -> str:
-    one_line = "".join(character if character.isprintable() else " " for character in text)
-    return cut(one_line, width, marks.cut)

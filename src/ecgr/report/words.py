@@ -62,21 +62,18 @@ def _higher(pairs: Iterable[Pair]) -> list[Pair]:
     return [pair for pair in pairs if pair.verdict in ("better", "ahead") and not pair.small]
 
 
-def _beside(pair: Pair, other: Pair) -> Estimate | None:
-    """The difference of the ends of two methods, over the seeds that both have."""
-    if pair.difference is None or other.difference is None:
-        return None
+def _beside(pair: Pair, other: Pair) -> tuple[float, tuple[float, float]] | None:
+    """The difference of the ends of two methods with its interval; None below two seeds that both have."""
     plain = other.by_seed
     gains = [gain - plain[seed] for seed, gain in pair.by_seed.items() if seed in plain]
-    return Estimate.of(gains or [0.0], pair.overlap)
+    found = Estimate.of(gains, pair.overlap) if len(gains) > 1 else None
+    return None if found is None or found.interval is None else (found.mean, found.interval)
 
 
 def _beats(pair: Pair, other: Pair) -> bool:
     """Whether the method is shown to end better than the other, by more than the margin."""
     found = _beside(pair, other)
-    if found is None or found.interval is None:
-        return False
-    return min(map(pair.metric.gain, found.interval)) > (pair.margin or 0.0)
+    return found is not None and min(map(pair.metric.gain, found[1])) > pair.margin
 
 
 def sentence(pair: Pair) -> str:
@@ -111,6 +108,8 @@ def details(pair: Pair, family: int) -> str:
             + (f" ({_p(speed.log.p_holm)})" if speed.log is not None and speed.log.p_holm is not None else "")
             + _late(pair)
         )
+    if pair.levelled_off:
+        parts.append("both have levelled off")
     parts.append(f"no difference is one below {metric.amount(pair.margin)}")
     return "; ".join(parts) + "."
 
@@ -159,24 +158,16 @@ def _about_momentum(comparison: Comparison, setting: str, pairs: Sequence[Pair])
     best, momentum = winner(pairs), next((pair for pair in pairs if pair.method.startswith(MOMENTUM)), None)
     if best is None:
         return
-    if best is not momentum and momentum is not None and (told := _against(best, momentum)):
-        yield f"{told[0]} server momentum in the end: {told[1]}."
+    if momentum is not None and momentum is not best and (found := _beside(best, momentum)):
+        low, high = sorted(map(best.metric.gain, found[1]))
+        word = "More than" if low > 0 else "Less than" if high < 0 else "Not shown to do more than"
+        size = best.metric.signed(*found)
+        yield f"{word} server momentum in the end: {best.method} is at {size} against {momentum.method}."
     higher = _higher(pairs)
-    found = _beside(higher[0], best) if best in higher and higher[0] is not best else None
-    if found is not None and found.interval is not None:
+    if best in higher and best is not higher[0] and (found := _beside(higher[0], best)):
         more = (higher[0].sent or 0.0) / (best.sent or 1.0)
-        size = higher[0].metric.signed(found.mean, found.interval)
+        size = best.metric.signed(*found)
         yield f"{higher[0].method} ends {size} beside it, and sends {_times(more)} times as much."
-
-
-def _against(pair: Pair, other: Pair) -> tuple[str, str] | None:
-    """Whether a method does more than another, and by how much."""
-    found = _beside(pair, other)
-    if found is None or found.interval is None:
-        return None
-    low, high = sorted(map(pair.metric.gain, found.interval))
-    word = "More than" if low > 0 else "Less than" if high < 0 else "Not shown to do more than"
-    return word, f"{pair.method} is at {pair.metric.signed(found.mean, found.interval)} against {other.method}"
 
 
 def _about_privacy(comparison: Comparison, setting: str, pairs: Sequence[Pair]) -> Iterator[str]:
@@ -234,13 +225,14 @@ def _about_training(comparison: Comparison, pairs: Sequence[Pair], arguments: Se
     if lost := [pair for pair in pairs if pair.verdict == "diverged"]:
         rate = min((rates[pair.method] for pair in lost if pair.method in rates), default=None)
         smaller = f"optimizer.lr={rate / 10:.2g}" if rate else "a smaller optimizer.lr"
-        yield f"{_names(lost)} diverged: {_command(arguments, '--set', smaller, repeated=True)}"
+        yield f"{_names(lost)} diverged: {_command(arguments, '--set', smaller)}"
     if guess := list(dict.fromkeys(name for pair in pairs for name in pair.at_chance)):
         yield f"{', '.join(guess)}: no better than a constant guess; more rounds or a larger optimizer.lr"
     if same := [pair for pair in pairs if pair.identical]:
         yield f"{_names(same)}: identical to {comparison.baseline} in every seed; its parameters have no effect here"
     if not comparison.tuned and pairs:
-        how = _without(arguments, "--no-tune") if arguments else "compare without --no-tune"
+        again = shlex.join(["ecgr", *(argument for argument in arguments if argument != "--no-tune")])
+        how = again if arguments else "compare without --no-tune"
         yield f"Not tuned; a rate can suit one method and not another: {how}"
     if private := [run.privacy for run in comparison.summaries if run.privacy and run.privacy.get("epsilon")]:
         yield "Epsilon protects a whole client, not a sample; it covers one run, not its tuning or the other seeds"
@@ -280,12 +272,9 @@ def _about_seeds(comparison: Comparison, pairs: Sequence[Pair], arguments: Seque
             why = f"seeds differ so much that {comparison.baseline} gets to its own mean in {reached} only"
             yield f"No factors of speed: {why}"
             break
-    missing: dict[str, dict[int, None]] = {}
-    for pair in pairs:
-        for seed, reason in pair.left_out.items():
-            missing.setdefault(reason, {})[seed] = None
-    for reason, absent in missing.items():
-        yield f"{listed(list(absent))} left out: {reason}"
+    for reason in dict.fromkeys(reason for pair in pairs for reason in pair.left_out.values()):
+        absent = {seed for pair in pairs for seed, why in pair.left_out.items() if why == reason}
+        yield f"{listed(sorted(absent))} left out: {reason}"
 
 
 def best_first(pairs: Iterable[Pair]) -> list[Pair]:
@@ -457,15 +446,12 @@ def _p(p: float) -> str:
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
 
 
-def _command(arguments: Sequence[str], option: str, value: str, repeated: bool = False) -> str:
+def _command(arguments: Sequence[str], option: str, value: str) -> str:
     """The command with an option changed or added; the option alone where the command is not known."""
     if not arguments:
         return f"{option} {value}"
-    return shlex.join(["ecgr", *(([*arguments, option, value]) if repeated else with_option(arguments, option, value))])
-
-
-def _without(arguments: Sequence[str], option: str) -> str:
-    return shlex.join(["ecgr", *(argument for argument in arguments if argument != option)])
+    changed = [*arguments, option, value] if option == "--set" else with_option(arguments, option, value)
+    return shlex.join(["ecgr", *changed])
 
 
 def with_option(arguments: Sequence[str], option: str, value: str) -> list[str]:

@@ -1,28 +1,20 @@
 // Which steps were kept: all clients of a run in a scene that turns, one client as a map.
 const MOST_POINTS = 3000;
+const MOST_CELLS = 100000;
+const SIDE = 100;
 const EYE = narrow.matches ? { x: 1.95, y: -1.95, z: 1.15 } : { x: 1.7, y: -1.7, z: 1 };
 const chosen = { run: 0, client: 0 };
 
-// Rows by round, columns by step: the share kept, 0 or 1 in exact maps, null where there was no step.
+// Rows by round, columns by step: 1 where a step was kept, 0 where it was not, null where there was none.
 function cells(map) {
   const bytes = Uint8Array.from(atob(map.data), (letter) => letter.charCodeAt(0));
   return map.rounds.map((_, row) => Array.from({ length: map.columns }, (_, column) => {
     const at = row * map.columns + column;
-    if (map.kind === 'shares') return bytes[at] === 255 ? null : bytes[at] / 250;
     return column < map.steps[row] ? (bytes[at >> 3] >> (7 - (at & 7))) & 1 : null;
   }));
 }
 
-function stepCount(map) {
-  return map.kind === 'shares' ? map.steps : map.columns;
-}
-
-// Columns start at step 1; the columns of a binned map stand for several steps and are named by the middle one.
-function stepAxis(map) {
-  const each = stepCount(map) / map.columns;
-  return Array.from({ length: map.columns }, (_, column) => 1 + each * column + (each - 1) / 2);
-}
-
+// Cells of several steps and rounds hold the share that was kept, and are named by the step in their middle.
 function coarser(map, rows, columns) {
   const fine = cells(map);
   const [height, width] = [Math.min(rows, fine.length), Math.min(columns, map.columns)];
@@ -33,7 +25,7 @@ function coarser(map, rows, columns) {
     cell[0] += share;
     cell[1] += 1;
   }));
-  const each = stepCount(map) / width;
+  const each = map.columns / width;
   return {
     shares: sums.map((line) => line.map(([sum, count]) => (count ? sum / count : null))),
     steps: Array.from({ length: width }, (_, column) => 1 + each * column + (each - 1) / 2),
@@ -41,11 +33,22 @@ function coarser(map, rows, columns) {
   };
 }
 
+// A round in which the client did not take part is an empty row, not a stretched neighbour.
+function everyRound(map) {
+  const filled = new Map(cells(map).map((line, row) => [map.rounds[row], line]));
+  const [first, last] = [map.rounds[0], Math.max(...map.rounds)];
+  const rounds = Array.from({ length: last - first + 1 }, (_, at) => first + at);
+  return {
+    shares: rounds.map((round) => filled.get(round) ?? Array(map.columns).fill(null)),
+    steps: Array.from({ length: map.columns }, (_, column) => column + 1),
+    rounds,
+  };
+}
+
 function keptPoints(run) {
   const points = { x: [], y: [], z: [], value: [], binned: false };
   const add = (step, round, client, value) => { points.x.push(step); points.y.push(round); points.z.push(client); points.value.push(value); };
-  const exact = run.clients.every((map) => map.kind === 'bits');
-  const total = exact ? run.clients.reduce((sum, map) => sum + map.steps.reduce((a, b) => a + b, 0), 0) : Infinity;
+  const total = run.clients.reduce((sum, map) => sum + map.steps.reduce((a, b) => a + b, 0), 0);
   if (total <= 2 * MOST_POINTS) {
     for (const map of run.clients) {
       cells(map).forEach((line, row) => line.forEach((kept, step) => { if (kept) add(step + 1, map.rounds[row], map.client, (step + 0.5) / map.steps[row]); }));
@@ -65,16 +68,17 @@ function keptPoints(run) {
 register('plot-overview', (theme) => {
   const run = data.steps[chosen.run];
   const points = keptPoints(run);
+  const many = run.clients.length > 1 ? `${run.clients.length} clients` : 'One client';
   document.getElementById('overview-caption').textContent = points.binned
-    ? 'All clients, in cells of several steps and rounds. Shown are the cells of which more was kept than on average; the colour is the share kept.'
-    : 'All clients. Each cube is a kept step; the colour is its position in the client’s local training. Drag to turn, or use the buttons.';
+    ? `${many}, in cells of several steps and rounds. Shown are the cells of which more was kept than on average; the colour is the share kept.`
+    : `${many}. Each cube is a kept step; the colour is its position in the client’s local training. Drag to turn, or use the buttons.`;
   const ends = (values) => [Math.min(...values) - 0.5, Math.max(...values) + 0.5];
   const side = (title, more) => ({
     title: { text: title, font: { size: 13 } }, color: theme.quiet, gridcolor: theme.grid, zeroline: false, showspikes: false,
     backgroundcolor: 'rgba(0,0,0,0)', showbackground: false, tickfont: { size: 11 }, ...more,
   });
   const clients = run.clients.map((map) => map.client);
-  const [sizes, rounds] = [run.clients.map(stepCount), run.clients.flatMap((map) => map.rounds)];
+  const [sizes, rounds] = [run.clients.map((map) => map.columns), run.clients.flatMap((map) => map.rounds)];
   return {
     traces: [{
       type: 'scatter3d', mode: 'markers', x: points.x, y: points.y, z: points.z,
@@ -98,32 +102,28 @@ register('plot-overview', (theme) => {
 
 register('plot-map', (theme) => {
   const map = data.steps[chosen.run].clients[chosen.client];
-  const share = map.kind === 'shares';
-  // a round in which the client did not take part is an empty row, not a stretched neighbour
-  const filled = new Map(cells(map).map((line, row) => [map.rounds[row], line]));
-  const last = Math.max(...map.rounds);
-  const rounds = share ? map.rounds : Array.from({ length: last - map.rounds[0] + 1 }, (_, at) => map.rounds[0] + at);
-  const rows = rounds.map((round) => filled.get(round) ?? Array(map.columns).fill(null));
+  const share = map.rounds.length * map.columns > MOST_CELLS;
+  const { shares, steps, rounds } = share ? coarser(map, SIDE, SIDE) : everyRound(map);
   document.getElementById('map-caption').textContent = share
-    ? `Client ${map.client}: ${map.steps} steps a round, in cells of several steps and rounds; the stronger the colour, the more was kept.`
+    ? `Client ${map.client}: up to ${map.columns} steps a round, in cells of several steps and rounds; the stronger the colour, the more was kept.`
     : `Client ${map.client}: up to ${map.columns} steps a round. Filled cells were kept, the others damped.`;
-  const few = rows.length * map.columns <= 2500;
+  const few = shares.length * map.columns <= 2500;
   return {
     traces: [{
-      type: 'heatmap', x: stepAxis(map), y: rounds, z: rows, zmin: 0, zmax: 1, showscale: share, xgap: few ? 1 : 0, ygap: few ? 1 : 0, hoverongaps: false,
+      type: 'heatmap', x: steps, y: rounds, z: shares, zmin: 0, zmax: 1, showscale: share, xgap: few ? 1 : 0, ygap: few ? 1 : 0, hoverongaps: false,
       colorscale: [[0, theme.damped], [1, theme.methods[1]]], colorbar: { title: { text: 'share kept', side: 'right', font: { size: 12 } }, thickness: 8, outlinewidth: 0, tickformat: '.0%' },
-      text: rows.map((line) => line.map((kept) => (kept === null ? '' : share ? `${Math.round(100 * kept)} % kept` : kept ? 'kept' : 'damped'))),
+      text: shares.map((line) => line.map((kept) => (kept === null ? '' : share ? `${Math.round(100 * kept)} % kept` : kept ? 'kept' : 'damped'))),
       hovertemplate: 'round %{y}, step %{x:.0f}: %{text}<extra></extra>',
     }],
     layout: layout(theme, {
       margin: { l: 48, r: 12, t: 12, b: 44 },
-      xaxis: axis(theme, 'step', { showgrid: false, ...wholeMarks([stepCount(map)]) }), yaxis: roundAxis(theme, rounds, { type: 'linear' }),
+      xaxis: axis(theme, 'step', { showgrid: false, ...wholeMarks([map.columns]) }), yaxis: roundAxis(theme, rounds, { type: 'linear' }),
     }),
   };
 });
 
 function chooseRun() {
-  const labels = data.steps[chosen.run].clients.map((map) => `${map.client} (${stepCount(map)} steps a round)`);
+  const labels = data.steps[chosen.run].clients.map((map) => `${map.client} (${map.columns} steps a round)`);
   chosen.client = Math.min(chosen.client, labels.length - 1);
   const menu = choices('steps-client', labels, (event) => { chosen.client = Number(event.target.value); show('plot-map'); });
   menu.value = chosen.client;
@@ -135,7 +135,7 @@ if (data.steps.length) {
     chooseRun();
     for (const id of ['plot-overview', 'plot-map']) show(id);
   });
-  const sizes = data.steps[0].clients.map((map) => stepCount(map));
+  const sizes = data.steps[0].clients.map((map) => map.columns);
   chosen.client = sizes.indexOf(Math.max(...sizes));
   chooseRun();
 }
