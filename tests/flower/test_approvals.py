@@ -95,7 +95,7 @@ def test_what_is_not_signed_as_it_is_cannot_be_approved(home: Path, what: str, t
 
 def test_a_site_without_approvals_does_not_start(home: Path) -> None:
     with pytest.raises(ConfigError, match="nobody's code is approved"):
-        run_site(home / "site-0", home / "audit")
+        run_site(home / "site-0")
 
 
 @pytest.mark.parametrize("signed", ["by the approved key", "by another", "altered", "not at all"])
