@@ -129,8 +129,8 @@ def _not_used(record: RunRecord, names: Sequence[str]) -> list[str]:
             if not each["reason"].startswith("void attempt"):  # the round was played again
                 reasons.setdefault(each["client"], {})[row["round"]] = each["reason"]
     for client, by_round in sorted(reasons.items()):
-        name = names[client] if client >= 0 else "an unknown node"
-        lines.append(f"note: {name}: rejected in {len(by_round)} of {len(rows)} rounds: {[*by_round.values()][-1]}")
+        share, last = f"{len(by_round)} of {len(rows)} rounds", [*by_round.values()][-1]
+        lines.append(f"note: {names[client]}: rejected in {share}: {last}")
     return lines
 
 

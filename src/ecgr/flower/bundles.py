@@ -150,7 +150,7 @@ def approve(folder: Path, public: Path, *, withdraw: bool = False) -> None:
 def control(server: Path, what: str) -> Iterator[ControlHttpClient]:
     """Whoever answers for the SuperLink of ``server``, which runs on this machine, to do ``what``."""
     settings = tomllib.loads((server / "flwr" / "config.toml").read_text())["superlink"][CONNECTION]
-    address, ca = settings["address"], settings["root-certificates"]
+    address, ca = settings["address"], Path(settings["root-certificates"]).read_bytes()
     os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
     client = ControlHttpClient.from_server_address(address, False, ca, [RuntimeVersionHttpInterceptor("ecgr")])
     try:

@@ -217,7 +217,7 @@ class Fleet:
 
     def name(self, client: int | None) -> str:
         """What a client is called in messages."""
-        return "an unknown node" if client is None or client < 0 else self.listed[client].name
+        return "an unknown node" if client is None else self.listed[client].name
 
     def told(self, reasons: Mapping[int, str]) -> str:
         """Reasons with the names of those whom they are about, on one line."""

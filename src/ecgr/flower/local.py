@@ -197,11 +197,15 @@ class Supervisor:
 
 @dataclass(eq=False)
 class Submission:
-    """A run that was handed to Flower, and its ServerApp, known by the lock it holds on the run directory."""
+    """A run that was handed to Flower, and its ServerApp, known by the lock it holds on the run directory.
+
+    Attributes:
+        out: the run directory.
+        until: when it has ended, or never begun, if nobody is seen in the directory before.
+    """
 
     out: Path
-    _since: float = field(default_factory=time.monotonic)
-    _last_seen: float | None = None
+    until: float = field(default_factory=lambda: time.monotonic() + READY_SECONDS)
 
     def ended(self) -> bool:
         """Whether its ServerApp has stopped working on an unfinished run, or never began to."""
@@ -209,11 +213,10 @@ class Submission:
             return False
         if failure_path(self.out).exists():
             return True
-        now = time.monotonic()
         if not holder_path(self.out).exists():
-            # the directory is let go a moment before a failure is written down
-            return now - self._since > READY_SECONDS if self._last_seen is None else now - self._last_seen > END_SECONDS
-        self._last_seen = now
+            return time.monotonic() > self.until
+        # the directory is let go a moment before a failure is written down
+        self.until = time.monotonic() + END_SECONDS
         try:
             # a process that is killed leaves its name in the directory, but not its lock
             with FileLock(self.out / ".lock", timeout=0):
