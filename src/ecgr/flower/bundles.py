@@ -26,6 +26,7 @@ from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 from zipfile import BadZipFile, ZipFile
 
 import httpx
@@ -173,7 +174,8 @@ def start_run(server: Path) -> int:
     if behind := os.environ.get("SUDO_USER"):
         person += f" ({behind})"
     try:
-        with control(server, "start the run") as client:
+        with control(server, "start the run") as client, catch_warnings():
+            simplefilter("ignore", DeprecationWarning)  # of Alembic, as Flower calls it
             store = LinkStateFactory(str(server / "superlink.db"), NoOpFederationManager(), ObjectStoreFactory())
             store.state().store_app(bundle, NOOP_FEDERATION_ID, APP, TaskType.SERVER_APP, added_by="ecgr")
             request = StartRunRequest(app_spec=APP, fab=fab_to_proto(Fab(bundle.hash_str, b"", {})))
