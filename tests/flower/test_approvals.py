@@ -14,25 +14,19 @@ from typing import Any
 import pytest
 from click.testing import Result
 from flwr.supernode import start_client_internal as flower
-from typer.testing import CliRunner
 
-from ecgr.cli.federating import federate_app
-from ecgr.config.experiment import load, presets
+from ecgr.config.experiment import presets
 from ecgr.errors import ConfigError, IntegrityError
 from ecgr.flower.audit import Audit, events_of
 from ecgr.flower.bundles import approvals, files_in, read_bundle, run_site, sign_app, watched
-from ecgr.flower.fleet import Listed
-from ecgr.flower.folders import Deployment, Plan, write_deployment
-from ecgr.flower.guard import Guard
 from ecgr.flower.keys import fingerprint, make_node_key
 from ecgr.wheel import WHEEL, pack_wheel
+from support.federations import federating, write_federation
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    chosen, folder = load("quickstart", {"partition.clients": 2}), tmp_path_factory.mktemp("written")
-    plan = Plan(chosen, [Listed("cleveland"), Listed("va")], Guard(), folder / "run")
-    return write_deployment(folder / "plan", plan, Deployment("fl.example.org")).parent
+    return write_federation(tmp_path_factory.mktemp("home") / "plan")
 
 
 @pytest.fixture
@@ -41,8 +35,7 @@ def home(written: Path, tmp_path: Path) -> Path:
 
 
 def approve(folder: Path, key: Path | None = None, *more: str, answer: str = "") -> Result:
-    given = ["approve", str(key or folder / "signer.pub"), "--folder", str(folder), *more]
-    return CliRunner().invoke(federate_app, given, input=answer)
+    return federating("approve", key or folder / "signer.pub", "--folder", folder, *more, answer=answer)
 
 
 def test_a_site_sees_the_code_approves_who_signed_it_and_can_withdraw_that(home: Path) -> None:
@@ -95,7 +88,7 @@ def test_what_is_not_signed_as_it_is_cannot_be_approved(home: Path, what: str, t
 
 def test_a_site_without_approvals_does_not_start(home: Path) -> None:
     with pytest.raises(ConfigError, match="nobody's code is approved"):
-        run_site(home / "site-0", home / "audit")
+        run_site(home / "site-0")
 
 
 @pytest.mark.parametrize("signed", ["by the approved key", "by another", "altered", "not at all"])
@@ -157,9 +150,8 @@ def test_the_wheel_is_this_package_and_pip_refuses_another(home: Path, tmp_path:
 
 def test_check_names_the_file_and_the_site(home: Path) -> None:
     site = home / "site-1"
-    result = CliRunner().invoke(federate_app, ["check", str(site)])
+    result = federating("check", site)
     assert result.exit_code == 0, result.exception
     assert f"{site / 'experiment.toml'}: trains as va (client 1 of 2)" in result.output
-    assert json.loads(CliRunner().invoke(federate_app, ["check", str(site), "--json"]).output)["site"] == "va"
-    wrong = CliRunner().invoke(federate_app, ["check", str(site), "--client", "0"])
-    assert "is the folder of va" in str(wrong.exception)
+    assert json.loads(federating("check", site, "--json").output)["site"] == "va"
+    assert "is the folder of va" in str(federating("check", site, "--client", "0").exception)

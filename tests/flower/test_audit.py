@@ -10,9 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 from flwr.app import Array, ArrayRecord, ConfigRecord, Error, Message, RecordDict
-from typer.testing import CliRunner
 
-from ecgr.cli.federating import federate_app
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.methods import Method
 from ecgr.errors import EnvironmentFault, QuorumLost
@@ -21,7 +19,7 @@ from ecgr.flower.audit import Audit, described, events_of, files_of
 from ecgr.flower.fleet import Listed
 from ecgr.simulation.prepare import prepare
 from support.bad_replies import only, with_array
-from support.federations import federate
+from support.federations import federate, federating
 
 SECURITY = (Path(__file__).parents[2] / "docs" / "guide" / "security.md").read_text()
 NAMES = ("cleveland", "va")
@@ -176,9 +174,7 @@ def test_whatever_arrives_is_described_within_bounds(name: str, tmp_path: Path) 
 
 def test_the_log_is_printed_for_a_person_or_as_it_is(tmp_path: Path) -> None:
     Audit(tmp_path / "audit", "va").write("refused", site="va", reason="failed: \x1b[31mred")
-    said = CliRunner().invoke(federate_app, ["log", str(tmp_path)]).output
+    said = federating("log", tmp_path).output
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d  va  refused   va: failed: \\x1b\[31mred\n", said)
-    raw = CliRunner().invoke(federate_app, ["log", str(tmp_path / "audit"), "--json"]).output
-    assert json.loads(raw)["event"] == "refused"
-    nowhere = CliRunner().invoke(federate_app, ["log", str(tmp_path / "nowhere")])
-    assert "no audit log there" in str(nowhere.exception)
+    assert json.loads(federating("log", tmp_path / "audit", "--json").output)["event"] == "refused"
+    assert "no audit log there" in str(federating("log", tmp_path / "nowhere").exception)

@@ -12,9 +12,7 @@ from click.testing import Result
 from cryptography import x509
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_private_key
 from flwr.app import Context, RecordDict
-from typer.testing import CliRunner
 
-from ecgr.cli.federating import federate_app
 from ecgr.config.experiment import load
 from ecgr.errors import ConfigError, QuorumLost
 from ecgr.flower.bundles import read_site
@@ -32,6 +30,7 @@ from ecgr.flower.folders import (
 from ecgr.flower.guard import Guard
 from ecgr.flower.keys import fingerprint, make_certificates, make_node_key, read_public_key
 from ecgr.flower.memory import MemoryGrid
+from support.federations import federating, write_federation
 
 
 def plan(*names: str, out: Path = Path("run"), min_clients: int = 2) -> Plan:
@@ -44,17 +43,12 @@ def mode(path: Path) -> int:
 
 
 def init(out: Path, *more: str) -> Result:
-    return CliRunner().invoke(federate_app, ["init", "--server", "fl.example.org", "--out", str(out), *more])
+    return federating("init", "--server", "fl.example.org", "--out", out, *more)
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The files for several machines, which nobody changes."""
-    folder = tmp_path_factory.mktemp("home") / "plan"
-    result = init(folder, "--clients", "2", "--site", "cleveland=100", "--site", "va=100", "--local-data")
-    assert result.exit_code == 0, result.output
-    assert (folder / "README.md").read_text() in result.output
-    return folder
+    return write_federation(tmp_path_factory.mktemp("home") / "plan")
 
 
 def test_certificates_are_for_the_hosts_and_signed_by_the_ca(tmp_path: Path) -> None:
@@ -84,7 +78,7 @@ def test_a_node_key_is_a_pair_and_never_written_over(tmp_path: Path) -> None:
 
 
 def test_a_site_makes_its_own_key_and_tells_the_public_half(tmp_path: Path) -> None:
-    result = CliRunner().invoke(federate_app, ["keys", "--out", str(tmp_path / "etc")])
+    result = federating("keys", "--out", tmp_path / "etc")
     assert result.exit_code == 0, result.output
     public = tmp_path / "etc" / "node.pub"
     assert sorted(path.name for path in public.parent.iterdir()) == ["node", "node.pub"]

@@ -10,6 +10,7 @@ import sys
 import time
 import tracemalloc
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,12 @@ from ecgr.simulation.prepare import prepare
 from support.federations import CLIENTS, Ticks, experiment, federate, nodes
 from support.hospitals import HOSPITALS, federate_hospitals, hospital_experiment, hospital_nodes, write_hospitals
 from support.problems import offer, small_net
+
+
+@pytest.fixture(autouse=True)
+def _models(monkeypatch: pytest.MonkeyPatch) -> None:
+    offer(monkeypatch, net=small_net)
+
 
 HONEST = Enrolment(0, 40, 10, '{"features": 3}', "bce", ("auc",), "abc")
 
@@ -107,8 +114,7 @@ def test_a_score_out_of_range_is_not_used_and_its_site_named(name: str, score: f
 
 
 def claims(*sizes: int) -> dict[int, Enrolment]:
-    said = {name: getattr(HONEST, name) for name in ("tests", "shape", "loss", "metrics", "parameters")}
-    return {client: Enrolment(client=client, examples=size, **said) for client, size in enumerate(sizes)}
+    return {client: replace(HONEST, client=client, examples=size) for client, size in enumerate(sizes)}
 
 
 @pytest.mark.parametrize(
@@ -129,8 +135,7 @@ def test_without_a_list_a_thousand_times_the_median_of_the_others_is_the_most(
 
 
 def test_sites_that_differ_without_a_majority_are_all_refused() -> None:
-    sites = claims(10, 20)
-    sites[1] = Enrolment(1, 20, 10, '{"features": 4}', "bce", ("auc",), "abc")
+    sites = {0: HONEST, 1: replace(HONEST, client=1, shape='{"features": 4}')}
     with pytest.raises(ConfigError, match=r"""their shape: '\{"features": 3\}' at a; '\{"features": 4\}' at b"""):
         left_out([Listed("a"), Listed("b")], sites)
 
@@ -244,11 +249,6 @@ def test_an_answer_that_is_no_answer_keeps_nobody_from_joining() -> None:
 KEYS = [bytes([65 + client]) for client in range(CLIENTS)]
 
 
-@pytest.fixture
-def _models(monkeypatch: pytest.MonkeyPatch) -> None:
-    offer(monkeypatch, net=small_net)
-
-
 def present(root: Path, clients: Sequence[Any], *, alpha: float = 0.5, keys: Sequence[bytes] = ()) -> dict[int, int]:
     """Which node is taken for which client, where nodes say that they are ``clients``."""
     chosen = experiment("fedavg")
@@ -258,7 +258,6 @@ def present(root: Path, clients: Sequence[Any], *, alpha: float = 0.5, keys: Seq
     return fleet.expect(prepare(chosen, dataset), dataset.shape).present()
 
 
-@pytest.mark.usefixtures("_models")
 @pytest.mark.parametrize(
     ("clients", "keys", "found"),
     [
@@ -274,13 +273,11 @@ def test_nodes_are_known_by_the_client_they_name(
     assert present(tmp_path, clients, keys=keys) == found
 
 
-@pytest.mark.usefixtures("_models")
 def test_a_node_with_other_data_is_not_used(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert present(tmp_path, [0], alpha=0.05) == {}
     assert "site-0 cannot join: examples: it holds other data" in caplog.text
 
 
-@pytest.mark.usefixtures("_models")
 def test_an_exceptions_text_stays_at_the_site(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

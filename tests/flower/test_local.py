@@ -11,10 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 from filelock import FileLock
-from typer.testing import CliRunner
 
 import ecgr.flower.local
-from ecgr.cli.federating import federate_app
 from ecgr.errors import ConfigError, EnvironmentFault
 from ecgr.flower.fleet import Listed, read_list
 from ecgr.flower.folders import Plan, client_from, read_experiment, write_folders
@@ -23,8 +21,10 @@ from ecgr.flower.processes import Service
 from ecgr.flower.server import failure_path
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
+from support.bad_replies import only
+from support.commands import sets
 from support.federations import federate as federate_in_memory
-from support.federations import nodes, weights
+from support.federations import federating, nodes, weights
 
 
 def python(tmp_path: Path, code: str) -> Service:
@@ -122,9 +122,8 @@ def test_a_submission_lives_as_long_as_its_server_holds_the_directory(
     assert submission.ended(), "killed: the name is there, the lock is not"
     holder.unlink()
     assert not submission.ended(), "it has only just let go"
-    monkeypatch.setattr(ecgr.flower.local, "END_SECONDS", -1.0)
+    submission.until -= ecgr.flower.local.END_SECONDS
     assert submission.ended()
-    monkeypatch.undo()
     failure_path(tmp_path).parent.mkdir()
     failure_path(tmp_path).write_text("{}")
     assert Submission(tmp_path).ended(), "it gave up"
@@ -150,6 +149,7 @@ def test_two_supervisors_do_not_share_a_directory(tmp_path: Path) -> None:
         (["--outliers", "foo"], "--outliers: must be 'reject' or 'clip', got 'foo'"),
         (["--min-clients", "0"], "--min-clients: must be"),
         (["--deadline", "nan"], "--deadline: must be"),
+        (["--norm-factor", "0.5"], "--norm-factor: must be"),
         (["--set", "partition.clients=4"], "--clients: 3 sites, but partition.clients is set to 4"),
         (["--clients", "0"], "partition.clients: "),
     ],
@@ -158,7 +158,7 @@ def test_a_wrong_setting_is_refused_before_anything_is_written(
     arguments: list[str], line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = CliRunner().invoke(federate_app, ["local", "quickstart", *arguments, "--out", "run"])
+    result = federating("local", "quickstart", *arguments, "--out", "run")
     assert isinstance(result.exception, ConfigError)
     assert line in str(result.exception)
     assert list(tmp_path.iterdir()) == []
@@ -207,7 +207,7 @@ def planned(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> Plan:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ecgr.flower.local, "federate", note)
-    result = CliRunner().invoke(federate_app, ["local", *arguments])
+    result = federating("local", *arguments)
     assert plans, result.exception or result.output
     return plans[0]
 
@@ -238,7 +238,7 @@ def test_a_task_that_is_another_in_every_process_is_refused(task_folder: Path, m
 def test_where_a_python_task_cannot_go_one_is_told(arguments: list[str], task_folder: Path) -> None:
     for name in "ab":
         (task_folder / name).mkdir()
-    result = CliRunner().invoke(federate_app, [arguments[0], "own_task.py:task", *arguments[1:]])
+    result = federating(arguments[0], "own_task.py:task", *arguments[1:])
     assert isinstance(result.exception, ConfigError)
     assert "samples" in str(result.exception)
     assert "TOML file" in str(result.exception)
@@ -259,16 +259,12 @@ def test_local_writes_the_list_and_keys_for_the_owner_alone(tmp_path: Path, monk
 def test_sites_that_were_not_used_are_named_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def in_memory(plan: Plan, *_: Any) -> RunRecord:
         (plan.out / ".federation").mkdir(parents=True)
-        given: dict[str, Any] = {
-            "guard": plan.guard,
-            "listed": plan.sites,
-            "tamper": lambda node, _, reply: [reply] * (node != 1),
-        }
-        return federate_in_memory(plan.experiment, plan.out, **given)
+        silent = only(1, lambda order, reply: [])
+        return federate_in_memory(plan.experiment, plan.out, guard=plan.guard, listed=plan.sites, tamper=silent)
 
     monkeypatch.setattr(ecgr.flower.local, "federate", in_memory)
-    sets = ["--set", "federation.rounds=2", "--set", "data.fraction=0.2"]
-    result = CliRunner().invoke(federate_app, ["local", "quickstart", *sets, "--out", str(tmp_path / "run")])
+    short = sets("federation.rounds=2", "data.fraction=0.2")
+    result = federating("local", "quickstart", *short, "--out", tmp_path / "run")
     assert result.exit_code == 0, result.exception
     assert "site-1: rejected in 2 of 2 rounds: missing: no reply within 600 s" in " ".join(result.output.split())
 

@@ -61,8 +61,7 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Mapping[int,
 def spoiled(rng: np.random.Generator, reply: Message) -> Message | str:
     """The reply with one to three things wrong with it."""
     for _ in range(rng.integers(1, 4)):
-        change = CHANGES[rng.integers(len(CHANGES))]
-        other = change(rng, reply)
+        other: Message | str | None = _pick(rng, CHANGES)(rng, reply)
         if other is not None:
             return other
     return reply
@@ -107,12 +106,8 @@ def _bytes(rng: np.random.Generator, reply: Message) -> None:
         return
     name = _pick(rng, arrays)
     honest, stream = arrays[name], BytesIO()
-    header = {
-        "descr": _pick(rng, DTYPES),
-        "fortran_order": bool(rng.integers(2)),
-        "shape": (int(10 ** rng.integers(13)),),
-    }
-    np.lib.format.write_array_header_1_0(stream, header)
+    descr, fortran, shape = _pick(rng, DTYPES), bool(rng.integers(2)), (int(10 ** rng.integers(13)),)
+    np.lib.format.write_array_header_1_0(stream, {"descr": descr, "fortran_order": fortran, "shape": shape})
     data = _pick(rng, [b"", rng.bytes(40), honest.data[:-1], honest.data + b"x", stream.getvalue(), b"\x80\x04garbage"])
     shape = _pick(rng, [honest.shape, (-1,), (10**12,), ()])
     arrays[name] = Array(honest.dtype, shape, _pick(rng, [honest.stype, "pickle"]), data)

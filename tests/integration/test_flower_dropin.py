@@ -81,12 +81,25 @@ def test_both_clients_learn_with_flowers_own_strategies(
     assert min(plain[-1], regulated[-1]) > plain[0] + 0.1
 
 
-def guarded_rounds(apps: Any, guard: Guard, spoil: Any, rounds: int = 2) -> tuple[Guarded, Any]:
-    strategy = Guarded(FedAvg(fraction_evaluate=0.0), guard)
-    grid = MemoryGrid(apps.client_app.app, NODES, tamper=only(2, spoil))
+def play(apps: Any, strategy: Guarded, rounds: int, tamper: Any = None) -> Any:
+    grid = MemoryGrid(apps.client_app.app, NODES, tamper=tamper)
     start = ArrayRecord(apps.task.build_model().state_dict())
-    config = ConfigRecord({"lr": 0.05, "sites": 4})
-    return strategy, strategy.start(grid, start, rounds, train_config=config)
+    return strategy.start(grid, start, rounds, train_config=ConfigRecord({"lr": 0.05, "sites": 4}))
+
+
+def guarded(guard: Guard | None = None) -> Guarded:
+    return Guarded(FedAvg(fraction_evaluate=0.0), guard or Guard())
+
+
+@pytest.fixture
+def batch_norm(apps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def build_model() -> nn.Module:
+        torch.manual_seed(0)
+        flat = (nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+        return nn.Sequential(*flat)
+
+    for module in (apps.task, apps.client_app):
+        monkeypatch.setattr(module, "build_model", build_model)
 
 
 boast = with_metric("num-examples", 10**6)
@@ -99,40 +112,32 @@ negative = with_array(lambda variance: -variance, "2.running_var")
     ("spoil", "word"), [(poison, "nonfinite"), (boast, "weight"), (shout, "norm"), (negative, "range")]
 )
 def test_a_guarded_strategy_aggregates_the_good_replies_alone(
-    spoil: Any, word: str, apps: Any, monkeypatch: pytest.MonkeyPatch
+    spoil: Any, word: str, apps: Any, request: pytest.FixtureRequest
 ) -> None:
     if spoil is negative:
-        for module in (apps.task, apps.client_app):
-            monkeypatch.setattr(module, "build_model", batch_norm)
-    strategy, result = guarded_rounds(apps, Guard(), spoil)
+        request.getfixturevalue("batch_norm")
+    strategy = guarded()
+    result = play(apps, strategy, 2, only(2, spoil))
     assert [(r, reason.split(":")[0]) for r, _, reason in strategy.rejected] == [(1, word), (2, word)]
-    _, honest = guarded_rounds(apps, Guard(), lambda order, reply: [])
+    honest = play(apps, guarded(), 2, only(2, lambda order, reply: []))
     for name, array in result.arrays.items():
         assert array.data == honest.arrays[name].data
 
 
 def test_a_guarded_strategy_gives_up_without_a_quorum(apps: Any) -> None:
     with pytest.raises(QuorumLost, match="void 2 times"):
-        guarded_rounds(apps, Guard(min_clients=4, attempts=2), poison, rounds=5)
+        play(apps, guarded(Guard(min_clients=4, attempts=2)), 5, only(2, poison))
 
 
-def batch_norm() -> nn.Module:
-    torch.manual_seed(0)
-    flat = (nn.Flatten(), nn.Linear(64, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
-    return nn.Sequential(*flat)
-
-
+@pytest.mark.usefixtures("batch_norm")
 @pytest.mark.parametrize("strategy", [FedAvg, pytest.param(FedAdam, marks=pytest.mark.nightly)])
-def test_a_guarded_strategy_learns_with_batch_norm(strategy: Any, apps: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_guarded_strategy_learns_with_batch_norm(strategy: Any, apps: Any) -> None:
     """Flower's mean of the counters is a fraction; sites would answer in float64, which is not the model's dtype."""
-    for module in (apps.task, apps.client_app):
-        monkeypatch.setattr(module, "build_model", batch_norm)
-    guarded = Guarded(strategy(fraction_evaluate=0.0))
-    start = ArrayRecord(batch_norm().state_dict())
-    config = ConfigRecord({"lr": 0.05, "sites": 4})
-    result = guarded.start(MemoryGrid(apps.client_app.app, NODES), start, 4, train_config=config)
-    assert guarded.rejected == []
-    assert {name: array.dtype for name, array in result.arrays.items()} == {n: a.dtype for n, a in start.items()}
+    chosen = Guarded(strategy(fraction_evaluate=0.0))
+    result = play(apps, chosen, 4)
+    assert chosen.rejected == []
+    sent = ArrayRecord(apps.task.build_model().state_dict())
+    assert {name: array.dtype for name, array in result.arrays.items()} == {n: a.dtype for n, a in sent.items()}
     losses: list[Any] = [result.train_metrics_clientapp[number]["loss"] for number in range(1, 5)]
     assert losses[-1] < losses[0]
 
@@ -145,11 +150,8 @@ def test_a_guarded_strategy_does_not_finish_without_replies(apps: Any) -> None:
         answered.append(node)
         return [reply] if len(answered) <= len(NODES) else []
 
-    grid, start = MemoryGrid(apps.client_app.app, NODES, tamper=once), ArrayRecord(apps.task.build_model().state_dict())
     with pytest.raises(QuorumLost, match="round 2: void 3 times, 0 replies usable"):
-        Guarded(FedAvg(fraction_evaluate=0.0)).start(
-            grid, start, 2, train_config=ConfigRecord({"lr": 0.05, "sites": 4})
-        )
+        play(apps, guarded(), 2, once)
 
 
 def test_a_strategy_of_flowers_cannot_clip() -> None:

@@ -24,11 +24,11 @@ from support.problems import same_bits
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
 from ecgr.flower.audit import events_of
-from ecgr.flower.bundles import CONNECTION
+from ecgr.flower.bundles import CONNECTION, sign_app, start_run
 from ecgr.flower.fleet import Listed
 from ecgr.flower.folders import Plan
 from ecgr.flower.guard import Guard
-from ecgr.flower.local import Supervisor
+from ecgr.flower.local import Supervisor, installed
 from ecgr.flower.server import failure_path
 from support.federations import weights
 from support.hospitals import write_hospitals
@@ -295,11 +295,13 @@ def test_code_that_no_approved_key_has_signed_is_refused_and_logged(tmp_path: Pa
 
     try:
         supervisor.start()
-        supervisor.call("ecgr", "federate", "start", str(server), "--sign-with", str(tmp_path / "other"), "--json")
+        sign_app(server, tmp_path / "other")
+        start_run(server)
         until(failure_path(plan.out).exists)
         assert min(refused()) >= 1
         before = refused()
-        supervisor.call("flwr", "run", str(server / "app"), CONNECTION, "--format", "json")
+        command = [*installed("flwr"), "run", str(server / "app"), CONNECTION]
+        subprocess.run(command, env=supervisor.superlink.environment, check=True)
         until(lambda: all(now > then for now, then in zip(refused(), before, strict=True)))
     finally:
         supervisor.stop()

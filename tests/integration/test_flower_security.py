@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar
@@ -61,6 +62,12 @@ class Server:
     def files(self) -> Path:
         return self.home / "server"
 
+    @property
+    def welcome(self) -> list[str]:
+        """The options of the SuperNode that is registered."""
+        key = str(self.home / "site-0" / "node")
+        return ["--root-certificates", str(self.files / "ca.crt"), "--auth-supernode-private-key", key]
+
     def trusting(self, certificate: Path | None = None) -> ssl.SSLContext:
         return ssl.create_default_context(cafile=str(certificate or self.files / "ca.crt"))
 
@@ -91,12 +98,21 @@ def proxy(server: Server) -> Iterator[int]:
     # pytest's directories are for their owner alone, and nginx's workers are somebody else if root starts it
     command = [nginx, "-c", str(path), "-g", "daemon off; user root;"]
     service = Service("nginx", command, environment(server.files), server.files / "nginx.out")
-    try:
-        service.start()
+    with running(service):
         until(lambda: listens(port), service)
         yield port
+
+
+@contextmanager
+def running(*services: Service) -> Iterator[None]:
+    """Start services, and stop them after the block."""
+    try:
+        for service in services:
+            service.start()
+        yield
     finally:
-        service.stop()
+        for service in services:
+            service.stop()
 
 
 def until(condition: Callable[[], bool], service: Service, seconds: float = 120.0) -> None:
@@ -117,21 +133,16 @@ def supernode(server: Server, name: str, *arguments: str, port: int | None = Non
 
 def test_strangers_are_refused(server: Server, tmp_path: Path) -> None:
     make_certificates(tmp_path / "other")
-    stranger, registered = make_node_key(tmp_path / "stranger").with_suffix(""), server.home / "site-0" / "node"
-    ca = str(server.files / "ca.crt")
+    stranger = make_node_key(tmp_path / "stranger").with_suffix("")
+    trusted, key = server.welcome[:2], server.welcome[2:]
     attempts = {
-        "an unregistered key": ["--root-certificates", ca, "--auth-supernode-private-key", str(stranger)],
-        "no key": ["--root-certificates", ca],
-        "a wrong CA": [
-            *("--root-certificates", str(tmp_path / "other" / "ca.crt")),
-            *("--auth-supernode-private-key", str(registered)),
-        ],
+        "an unregistered key": [*trusted, "--auth-supernode-private-key", str(stranger)],
+        "no key": trusted,
+        "a wrong CA": ["--root-certificates", str(tmp_path / "other" / "ca.crt"), *key],
         "plain HTTP": ["--insecure"],
     }
     services = {name: supernode(server, name, *arguments) for name, arguments in attempts.items()}
-    try:
-        for service in services.values():
-            service.start()
+    with running(*services.values()):
         deadline = time.monotonic() + 120
         while any(service.alive for service in services.values()) and time.monotonic() < deadline:
             time.sleep(0.1)
@@ -139,9 +150,6 @@ def test_strangers_are_refused(server: Server, tmp_path: Path) -> None:
             assert service.process is not None
             assert service.process.poll() not in {None, 0}, f"{name} was let in"
             assert "SuperNode ID" not in service.log.read_text(), name
-    finally:
-        for service in services.values():
-            service.stop()
     with pytest.raises(httpx.HTTPError):
         httpx.get(f"http://127.0.0.1:{server.port}/", trust_env=False)
     with pytest.raises(httpx.ConnectError):
@@ -173,14 +181,9 @@ def raw_status(port: int, server: Server, path: str) -> int:
 
 
 def test_a_registered_site_gets_in_through_the_proxy(server: Server, proxy: int) -> None:
-    key = str(server.home / "site-0" / "node")
-    arguments = ["--root-certificates", str(server.files / "ca.crt"), "--auth-supernode-private-key", key]
-    service = supernode(server, "welcome", *arguments, port=proxy)
-    try:
-        service.start()
+    service = supernode(server, "welcome", *server.welcome, port=proxy)
+    with running(service):
         until(lambda: "SuperNode ID" in service.log.read_text(), service)
-    finally:
-        service.stop()
 
 
 class Tunnel(socketserver.BaseRequestHandler):
@@ -207,20 +210,15 @@ class Tunnel(socketserver.BaseRequestHandler):
 
 def test_a_site_gets_in_through_an_http_proxy(server: Server) -> None:
     """Which sees the name of the server, and TLS: the certificate that the site checks is still the server's own."""
-    arguments = ["--root-certificates", str(server.files / "ca.crt")]
-    arguments += ["--auth-supernode-private-key", str(server.home / "site-0" / "node")]
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Tunnel) as tunnel:
         tunnel.daemon_threads = True
         threading.Thread(target=tunnel.serve_forever, daemon=True).start()
-        service = supernode(server, "behind-a-proxy", *arguments, "--superlink", f"localhost:{server.port}")
+        service = supernode(server, "behind-a-proxy", *server.welcome, "--superlink", f"localhost:{server.port}")
         proxied = {"HTTPS_PROXY": f"http://127.0.0.1:{tunnel.server_address[1]}", "NO_PROXY": "127.0.0.1"}
         service.environment = {**service.environment, **proxied, "https_proxy": proxied["HTTPS_PROXY"], "no_proxy": ""}
-        try:
-            service.start()
+        with running(service):
             until(lambda: "SuperNode ID" in service.log.read_text(), service)
-        finally:
-            service.stop()
-            tunnel.shutdown()
+        tunnel.shutdown()
     assert {*Tunnel.asked} == {f"CONNECT localhost:{server.port}"}
 
 
@@ -258,11 +256,8 @@ def test_the_files_of_init_start_a_superlink(tmp_path: Path) -> None:
     assert program == "/opt/ecgr/bin/flower-superlink"
     arguments = [str(Path(sys.executable).with_name("flower-superlink")), *rest]
     service = Service("superlink", arguments, environment(tmp_path), tmp_path / "log")
-    try:
-        service.start()
+    with running(service):
         until(lambda: listens(port), service)
-    finally:
-        service.stop()
     secrets = [path for path in (tmp_path / "plan").rglob("*") if path.name in {"node", "server.key"}]
     assert [path.name for path in secrets] == ["server.key"], "a site's key is the site's to make"
     assert all(path.stat().st_mode & 0o077 == 0 for path in secrets)

@@ -4,6 +4,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from click.testing import Result
+from typer.testing import CliRunner
+
+from ecgr.cli.federating import federate_app
 from ecgr.config.experiment import Experiment
 from ecgr.flower import Guard, MemoryGrid, client_app, server_app
 from ecgr.flower.fleet import Fleet, Listed
@@ -13,7 +17,7 @@ from ecgr.flower.site import app_for
 from ecgr.runs.record import RunRecord
 from ecgr.runs.runner import run
 from ecgr.simulation.workspace import Problem
-from support.commands import rows_without_times
+from support.commands import assert_same_run
 
 CLIENTS = 4
 
@@ -80,6 +84,20 @@ def federate(
     return RunRecord.open(out)
 
 
+def federating(*arguments: str | Path, answer: str = "") -> Result:
+    """`ecgr federate` in this process."""
+    return CliRunner().invoke(federate_app, [*map(str, arguments)], input=answer)
+
+
+def write_federation(folder: Path) -> Path:
+    """The files of two sites on several machines."""
+    sites = ["--site", "cleveland=100", "--site", "va=100", "--local-data"]
+    told = federating("init", "--server", "fl.example.org", "--out", folder, *sites)
+    assert told.exit_code == 0, told.output
+    assert (folder / "README.md").read_text() in told.output
+    return folder
+
+
 def weights(out: Path) -> bytes:
     """The model of a run, byte for byte."""
     return (out / "model.safetensors").read_bytes()
@@ -89,6 +107,5 @@ def federate_as_run(chosen: Experiment, root: Path, **options: Any) -> RunRecord
     """A federation in ``root / "federated"`` that has the weights and the rows of a run in ``root / "simulated"``."""
     run(chosen, root / "simulated")
     record = federate(chosen, root / "federated", **options)
-    assert weights(root / "federated") == weights(root / "simulated")
-    assert rows_without_times(root / "federated") == rows_without_times(root / "simulated")
+    assert_same_run(root / "federated", root / "simulated")
     return record

@@ -1,20 +1,20 @@
 """`ecgr federate`: a real Flower federation on this machine, or what several machines need for one."""
 
-import getpass
 import os
 import re
 import shutil
 import signal
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from textwrap import indent
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+from typer import Argument, Option
 
 from ecgr.cli.console import complain, print_json, printable, round_progress, say, show_end
 from ecgr.cli.options import ExperimentName, Json, Out, Resume, Set, command, gathered, overrides, preset_names
@@ -26,7 +26,10 @@ from ecgr.tasks.data import Site
 
 if TYPE_CHECKING:
     from ecgr.flower.fleet import Listed
+    from ecgr.flower.folders import Deployment
     from ecgr.flower.guard import Guard
+
+T = TypeVar("T")
 
 federate_app = typer.Typer(
     help="A real federation on Flower: on this machine, or the files for several.", no_args_is_help=True
@@ -43,36 +46,29 @@ DETAILS = ("arrays", "numbers", "count", "bytes")
 
 PresetOrFile = Annotated[
     str,
-    typer.Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
+    Argument(metavar="[PRESET or FILE]", help="A preset's name or a TOML file.", autocompletion=preset_names),
 ]
-Clients = Annotated[int | None, typer.Option("--clients", help="How many sites; 3 by default.")]
+Clients = Annotated[int | None, Option("--clients", help="How many sites; 3 by default.")]
 
 
-@contextmanager
-def _fields_are_options() -> Iterator[None]:
-    """Around what checks options by the names of its own fields."""
+def _made(kind: Callable[..., T], **options: object) -> T:
+    """What options make; a problem with a field is one with the option of that name."""
     try:
-        yield
+        return kind(**options)
     except ConfigError as error:
-        named = (
-            re.sub(r"^(?:Guard\.|Deployment\.)?(\w+)", lambda field: f"--{field[1].replace('_', '-')}", line)
-            for line in error.problems
-        )
-        raise ConfigError(*named) from None
+        option = partial(re.sub, r"^(?:\w+\.)?(\w+)", lambda field: f"--{field[1].replace('_', '-')}")
+        raise ConfigError(*map(option, error.problems)) from None
 
 
 def _guard(
-    min_clients: Annotated[int, typer.Option(help="Below so many usable replies a round is void.")] = 2,
-    deadline: Annotated[float, typer.Option(help="Seconds after which a reply is missing.")] = 600.0,
-    norm_factor: Annotated[
-        float, typer.Option(help="Updates so many times longer than the others lead to expect are outliers.")
-    ] = 10.0,
-    outliers: Annotated[str, typer.Option(help="What happens to outliers: reject or clip.")] = "reject",
+    min_clients: Annotated[int, Option(help="Below so many usable replies a round is void.")] = 2,
+    deadline: Annotated[float, Option(help="Seconds after which a reply is missing.")] = 600.0,
+    norm_factor: Annotated[float, Option(help="Updates so many times longer than expected are outliers.")] = 10.0,
+    outliers: Annotated[str, Option(help="What happens to outliers: reject or clip.")] = "reject",
 ) -> "Guard":
     from ecgr.flower.guard import Guard
 
-    with _fields_are_options():
-        return Guard(min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)  # type: ignore[arg-type]
+    return _made(Guard, min_clients=min_clients, deadline=deadline, norm_factor=norm_factor, outliers=outliers)
 
 
 @command(
@@ -86,16 +82,13 @@ def _guard(
 def local_command(
     experiment: ExperimentName = "quickstart",
     clients: Clients = None,
-    sites: Annotated[
-        Path | None,
-        typer.Option(help="A folder with one folder a site: its data and nobody else's."),
-    ] = None,
+    sites: Annotated[Path | None, Option(help="A folder with one folder a site: its data and nobody else's.")] = None,
     settings: Set = None,
     out_dir: Out = None,
     *,
     guard: Any,
     resume: Resume = False,
-    keep: Annotated[bool, typer.Option("--keep", help="Keep keys, logs and site states in DIR/.federation.")] = False,
+    keep: Annotated[bool, Option("--keep", help="Keep keys, logs and site states in DIR/.federation.")] = False,
     as_json: Json = False,
 ) -> None:
     """Run an experiment as a federation of processes on this machine, with TLS and a key for every site."""
@@ -136,8 +129,8 @@ def _not_used(record: RunRecord, names: Sequence[str]) -> list[str]:
             if not each["reason"].startswith("void attempt"):  # the round was played again
                 reasons.setdefault(each["client"], {})[row["round"]] = each["reason"]
     for client, by_round in sorted(reasons.items()):
-        name = names[client] if client >= 0 else "an unknown node"
-        lines.append(f"note: {name}: rejected in {len(by_round)} of {len(rows)} rounds: {[*by_round.values()][-1]}")
+        share, last = f"{len(by_round)} of {len(rows)} rounds", [*by_round.values()][-1]
+        lines.append(f"note: {names[client]}: rejected in {share}: {last}")
     return lines
 
 
@@ -188,7 +181,7 @@ def _sizes(chosen: Experiment) -> list[int]:
 
 @command(federate_app, "keys", "ecgr federate keys --out /etc/ecgr")
 def keys_command(
-    out_dir: Annotated[Path, typer.Option("--out", help="Where to write; made for its owner alone.")] = ETC,
+    out_dir: Annotated[Path, Option("--out", help="Where to write; made for its owner alone.")] = ETC,
 ) -> None:
     """At a site: make the site's own key. The private half stays there; the public one goes to the operator."""
     from ecgr.flower.keys import fingerprint, make_node_key
@@ -207,9 +200,9 @@ def keys_command(
 )
 def check_command(
     experiment: Annotated[
-        str, typer.Argument(metavar="[DIR, PRESET or FILE]", help="The site's folder, a preset's name or a TOML file.")
+        str, Argument(metavar="[DIR, PRESET or FILE]", help="The site's folder, a preset's name or a TOML file.")
     ] = str(ETC),
-    client: Annotated[int | None, typer.Option(help="Which site this is, from 0; a site's folder says it.")] = None,
+    client: Annotated[int | None, Option(help="Which site this is, from 0; a site's folder says it.")] = None,
     clients: Clients = None,
     settings: Set = None,
     as_json: Json = False,
@@ -242,28 +235,14 @@ def check_command(
     )
 
 
-def _audit_folder(folder: Path) -> Path:
-    """Where a site's commands log."""
-    return Path(os.environ.get("ECGR_AUDIT") or folder / "audit")
-
-
-def _person() -> str:
-    """Who calls, as far as this machine knows."""
-    behind = os.environ.get("SUDO_USER")
-    return f"{getpass.getuser()} ({behind})" if behind else getpass.getuser()
-
-
 @command(federate_app, "approve", "ECGR_AUDIT=/var/lib/ecgr/audit ecgr federate approve /etc/ecgr/signer.pub")
 def approve_command(
-    key: Annotated[Path, typer.Argument(help="The public key of who signs the code: signer.pub.")],
-    folder: Annotated[Path, typer.Option(help="The site's folder.")] = ETC,
-    withdraw: Annotated[
-        bool, typer.Option("--withdraw", help="Approve it no longer; restart the SuperNode then.")
-    ] = False,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    key: Annotated[Path, Argument(help="The public key of who signs the code: signer.pub.")],
+    folder: Annotated[Path, Option(help="The site's folder.")] = ETC,
+    withdraw: Annotated[bool, Option("--withdraw", help="Approve it no longer; restart the SuperNode then.")] = False,
+    yes: Annotated[bool, Option("--yes", help="Do not ask.")] = False,
 ) -> None:
     """At a site: see the code that the server wants to run here, and approve whoever signed it."""
-    from ecgr.flower.audit import Audit
     from ecgr.flower.bundles import approve, files_in, key_id, read_site, signed_by
     from ecgr.flower.folders import is_ours
     from ecgr.flower.keys import fingerprint
@@ -279,39 +258,33 @@ def approve_command(
     say(f"{fingerprint(key)}  {key}, known as {identifier}: compare it with what its owner says, by another way")
     if not (yes or withdraw):
         typer.confirm(f"Run whatever this key signs, as {site['name']}?", abort=True)
-    approve(folder, key, Audit(_audit_folder(folder), site["name"]), withdraw=withdraw)
+    approve(folder, key, withdraw=withdraw)
     say(f"{'withdrawn' if withdraw else 'approved'}; it counts from the next start of the SuperNode on")
 
 
 @command(federate_app, "site", "ecgr federate site /etc/ecgr")
 def site_command(
-    folder: Annotated[Path, typer.Argument(metavar="[DIR]", help="The site's folder.")] = ETC,
-    port: Annotated[
-        int, typer.Option(help="A port of the loopback interface, for the SuperNode's own processes.")
-    ] = 9094,
+    folder: Annotated[Path, Argument(metavar="[DIR]", help="The site's folder.")] = ETC,
+    port: Annotated[int, Option(help="A port of the loopback interface, for the SuperNode's own processes.")] = 9094,
 ) -> None:
     """At a site: run its SuperNode, which takes only code that the site has approved, and logs what it takes."""
     from ecgr.flower.bundles import run_site
 
-    run_site(folder, _audit_folder(folder), ["--port", str(port)])
+    run_site(folder, ["--port", str(port)])
 
 
 @command(federate_app, "start", "ecgr federate start /srv/federation/server")
 def start_command(
-    server: Annotated[Path, typer.Argument(help="The server's folder.")],
-    sign_with: Annotated[
-        Path | None, typer.Option(metavar="KEY", help="Make the bundle of server/app anew first, and sign it.")
-    ] = None,
+    server: Annotated[Path, Argument(help="The server's folder.")],
+    sign_with: Annotated[Path | None, Option(metavar="KEY", help="First make the bundle anew, signed by it.")] = None,
     as_json: Json = False,
 ) -> None:
     """At the server: start the run of the signed bundle, or go on with it."""
-    from ecgr.flower.audit import Audit
     from ecgr.flower.bundles import sign_app, start_run
 
     if sign_with is not None:
         sign_app(server, sign_with)
-    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"  # it is on this machine
-    run = start_run(server, Audit(server / "audit"), _person())
+    run = start_run(server)
     if as_json:
         print_json({"success": True, "run": run})
     else:
@@ -323,9 +296,9 @@ def start_command(
 )
 def log_command(
     folder: Annotated[
-        Path, typer.Argument(metavar="[DIR]", help="The log's folder, or a server's, site's or run's.")
+        Path, Argument(metavar="[DIR]", help="The log's folder, or a server's, site's or run's.")
     ] = Path(),
-    as_json: Annotated[bool, typer.Option("--json", help="The lines as they are.")] = False,
+    as_json: Annotated[bool, Option("--json", help="The lines as they are.")] = False,
 ) -> None:
     """Print an audit log: who started what, who took part, what was sent and received, what was refused and why."""
     from ecgr.flower.audit import events_of, files_of, lines_of
@@ -362,55 +335,55 @@ def _short(value: Any) -> str:
     return f"{text[:12]}…" if len(text) == 64 and text.isalnum() else text
 
 
+def _deployment(
+    server: Annotated[str, Option(help="The name under which sites reach the server.")],
+    bind: Annotated[str, Option(help="Where the SuperLink listens; loopback, behind the proxy.")] = "127.0.0.1",
+    port: Annotated[int, Option(help="The proxy's public port.")] = 8443,
+    body_limit: Annotated[int, Option(help="Largest request of a site, in megabytes.")] = 64,
+    proxied: Annotated[bool, Option("--proxy/--no-proxy", help="Whether the proxy stands in front.")] = True,
+    environment: Annotated[str, Option(help="The virtual environment that has ecgr, on every machine.")] = "/opt/ecgr",
+    data: Annotated[str, Option(help="Where a site's data lie.")] = "/srv/ecgr/data",
+) -> "Deployment":
+    from ecgr.flower.folders import Deployment
+
+    where: dict[str, Any] = {"server": server, "bind": bind, "port": port, "body_limit": body_limit}
+    return _made(Deployment, **where, proxied=proxied, environment=environment, data=data)
+
+
 @command(
     federate_app,
     "init",
     "ecgr federate init quickstart --server fl.example.org --clients 3",
     "ecgr federate init my.toml --server fl.example.org --local-data --site cleveland=303 --site hungarian=294",
 )
-@gathered(guard=partial(_guard, deadline=3600.0))
+@gathered(deployment=_deployment, guard=partial(_guard, deadline=3600.0))
 def init_command(
-    server: Annotated[str, typer.Option(help="The name under which sites reach the server.")],
     experiment: PresetOrFile = "quickstart",
     clients: Clients = None,
     sites: Annotated[
         list[str] | None,
-        typer.Option("--site", metavar="NAME=SAMPLES", help="A site and the most samples it may claim. Repeatable."),
+        Option("--site", metavar="NAME=SAMPLES", help="A site and the most samples it may claim. Repeatable."),
     ] = None,
     settings: Set = None,
-    out_dir: Annotated[Path, typer.Option("--out", help="Where to write; must be new or empty.")] = Path("federation"),
-    bind: Annotated[str, typer.Option(help="Where the SuperLink listens; loopback, behind the proxy.")] = "127.0.0.1",
-    port: Annotated[int, typer.Option(help="The proxy's public port.")] = 8443,
-    body_limit: Annotated[int, typer.Option(help="Largest request of a site, in megabytes.")] = 64,
-    proxied: Annotated[bool, typer.Option("--proxy/--no-proxy", help="Whether the proxy stands in front.")] = True,
-    environment: Annotated[
-        str, typer.Option(help="Where ecgr is installed, on every machine: a virtual environment.")
-    ] = "/opt/ecgr",
-    data: Annotated[str, typer.Option(help="Where a site's data lie.")] = "/srv/ecgr/data",
+    out_dir: Annotated[Path, Option("--out", help="Where to write; must be new or empty.")] = Path("federation"),
     local_data: Annotated[
-        bool, typer.Option("--local-data", help="Each site holds its own samples; otherwise all hold the whole set.")
+        bool, Option("--local-data", help="Each site holds its own samples; otherwise all hold the whole set.")
     ] = False,
-    test: Annotated[
-        Path | None, typer.Option(help="Arrays at the server to evaluate on; else sites evaluate on theirs.")
-    ] = None,
+    test: Annotated[Path | None, Option(help="Arrays at the server to evaluate on; else the sites do.")] = None,
     signing_key: Annotated[
-        Path | None,
-        typer.Option(metavar="KEY", help="An Ed25519 key that signs the code; else one is made in signing/."),
+        Path | None, Option(metavar="KEY", help="An Ed25519 key that signs the code; else one is made in signing/.")
     ] = None,
-    server_samples: Annotated[
-        Path | None, typer.Option(help="Arrays with the server's own labelled samples, for +server_steps.")
-    ] = None,
+    server_samples: Annotated[Path | None, Option(help="The server's own labelled arrays, for +server_steps.")] = None,
     *,
+    deployment: Any,
     guard: Any,
 ) -> None:
     """Write the files and the exact commands for a federation of several machines."""
     _refuse_task(experiment)
     listed = _listed(sites, clients)
     chosen = load(experiment, _changes(len(listed), settings))
-    from ecgr.flower.folders import Deployment, Plan, write_deployment
+    from ecgr.flower.folders import Plan, write_deployment
 
-    with _fields_are_options():
-        deployment = Deployment(server, bind, port, body_limit, proxied, environment, data)
     local_data = local_data or isinstance(chosen.source, Site)  # which is nobody's whole set
     if not local_data:
         with suppress(DataError):  # this may not be the machine that has the data; there the experiment says

@@ -13,18 +13,20 @@ A site's folder has what its SuperNode needs, which is Flower's own, with a line
     approved.json   whose code it runs; without any it does not start: to Flower, no list means that all may run
 """
 
+import getpass
 import json
 import os
 import sys
 import time
 import tomllib
 from base64 import urlsafe_b64encode
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from hashlib import sha256
 from io import BytesIO
 from pathlib import Path
 from typing import Any
+from warnings import catch_warnings, simplefilter
 from zipfile import BadZipFile, ZipFile
 
 import httpx
@@ -32,7 +34,7 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat, load_ssh_public_key
 from flwr.cli.build import build_fab_from_disk
 from flwr.common.serde import fab_to_proto
-from flwr.proto.control_pb2 import StartRunRequest
+from flwr.proto.control_pb2 import RegisterNodeRequest, StartRunRequest
 from flwr.server.superlink.linkstate import LinkStateFactory
 from flwr.supercore.constant import NOOP_FEDERATION_ID, TaskType
 from flwr.supercore.control.control_http_client import ControlHttpClient
@@ -48,11 +50,14 @@ from ecgr.errors import ConfigError, EnvironmentFault, IntegrityError, refused
 from ecgr.files import write_atomically
 from ecgr.flower.audit import PLACE, Audit
 from ecgr.flower.fleet import Listed
-from ecgr.flower.keys import fingerprint, signing_key
+from ecgr.flower.keys import fingerprint, read_public_key, signing_key
 from ecgr.runs.record import to_json
 
 BUNDLE, SIGNATURES, APPROVED, SITE_FILE = "app.fab", "app.signatures.json", "approved.json", "site.toml"
 CONNECTION, APP = "here", "@ecgr/ecgr-federation"
+EXPERIMENTS = ("experiment.toml", "task.json")
+"""What the experiment in a bundle may be called."""
+
 MOST_BYTES = 100 * 2**20
 """What a bundle may unpack to."""
 
@@ -84,9 +89,7 @@ def hashes(bundle: Fab, *, config: bool = True) -> dict[str, Any]:
     signers = [key[:40] for key in bundle.verifications if key != LICENCE][:10]
     said = {"bundle": sha256(bundle.content).hexdigest(), "signed_by": signers}
     if config:
-        experiments = [
-            data for name, data in files_in(bundle).items() if name.endswith(("experiment.toml", "task.json"))
-        ]
+        experiments = [data for name, data in files_in(bundle).items() if name.endswith(EXPERIMENTS)]
         said["config"] = sha256(b"".join(experiments)).hexdigest()
     return said
 
@@ -130,32 +133,57 @@ def approvals(folder: Path) -> dict[str, str]:
         return dict(json.loads(path.read_bytes())) if path.exists() else {}
 
 
-def approve(folder: Path, public: Path, audit: Audit, *, withdraw: bool = False) -> None:
+def log_of(folder: Path) -> Audit:
+    """The log of the site in ``folder``: there, or where ``$ECGR_AUDIT`` says."""
+    return Audit(Path(os.environ.get(PLACE) or folder / "audit").resolve(), read_site(folder)["name"])
+
+
+def approve(folder: Path, public: Path, *, withdraw: bool = False) -> None:
     """Let a site run what a key has signed, or no longer; the SuperNode reads it when it is started."""
-    identifier, line = key_id(public)
+    audit, (identifier, line) = log_of(folder), key_id(public)
     kept = {known: key for known, key in approvals(folder).items() if known != identifier}
     seen = {} if withdraw else hashes(signed_by(folder, public))
     audit.write("withdrawn" if withdraw else "approved", key=identifier, fingerprint=fingerprint(public), **seen)
     write_atomically(folder / APPROVED, to_json(kept if withdraw else {**kept, identifier: line}, indent=2))
 
 
-def start_run(server: Path, audit: Audit, by: str) -> int:
-    """Have the SuperLink run the signed bundle; Flower's number of the run."""
-    bundle = read_bundle(server)
+@contextmanager
+def control(server: Path, what: str) -> Iterator[ControlHttpClient]:
+    """Whoever answers for the SuperLink of ``server``, which runs on this machine, to do ``what``."""
     settings = tomllib.loads((server / "flwr" / "config.toml").read_text())["superlink"][CONNECTION]
-    address, ca = settings["address"], settings["root-certificates"]
+    address, ca = settings["address"], Path(settings["root-certificates"]).read_bytes()
+    os.environ["NO_PROXY"] = os.environ["no_proxy"] = "127.0.0.1,localhost"
     client = ControlHttpClient.from_server_address(address, False, ca, [RuntimeVersionHttpInterceptor("ecgr")])
     try:
-        store = LinkStateFactory(str(server / "superlink.db"), NoOpFederationManager(), ObjectStoreFactory()).state()
-        store.store_app(bundle, NOOP_FEDERATION_ID, APP, TaskType.SERVER_APP, added_by="ecgr")
-        request = StartRunRequest(app_spec=APP, fab=fab_to_proto(Fab(bundle.hash_str, b"", {})))
-        run = int(client.StartRun(request).run_id)
+        yield client
     except httpx.HTTPError as error:
-        audit.write("refused", by=by, **hashes(bundle), reason=f"not started: {error}")
-        raise EnvironmentFault(f"the SuperLink at {address} did not start the run: {error}") from None
+        raise EnvironmentFault(f"the SuperLink at {address} did not {what}: {error}") from None
     finally:
         client.close()
-    audit.write("start", run=run, by=by, **hashes(bundle))
+
+
+def register(server: Path, public: Path) -> None:
+    """Let in the site that holds a key."""
+    with control(server, f"register {public}") as client:
+        client.RegisterNode(RegisterNodeRequest(public_key=read_public_key(public)))
+
+
+def start_run(server: Path) -> int:
+    """Have the SuperLink run the signed bundle; Flower's number of the run."""
+    bundle, audit, person = read_bundle(server), Audit(server / "audit"), getpass.getuser()
+    if behind := os.environ.get("SUDO_USER"):
+        person += f" ({behind})"
+    try:
+        with control(server, "start the run") as client, catch_warnings():
+            simplefilter("ignore", DeprecationWarning)  # of Alembic, as Flower calls it
+            store = LinkStateFactory(str(server / "superlink.db"), NoOpFederationManager(), ObjectStoreFactory())
+            store.state().store_app(bundle, NOOP_FEDERATION_ID, APP, TaskType.SERVER_APP, added_by="ecgr")
+            request = StartRunRequest(app_spec=APP, fab=fab_to_proto(Fab(bundle.hash_str, b"", {})))
+            run = int(client.StartRun(request).run_id)
+    except EnvironmentFault as error:
+        audit.write("refused", by=person, **hashes(bundle), reason=f"not started: {error}")
+        raise
+    audit.write("start", run=run, by=person, **hashes(bundle))
     return run
 
 
@@ -169,13 +197,12 @@ def read_site(folder: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: not a site's file: {error}") from None
 
 
-def run_site(folder: Path, audit: Path, more: Sequence[str] = ()) -> None:
+def run_site(folder: Path, more: Sequence[str] = ()) -> None:
     """Run the SuperNode of the site in ``folder`` until it is stopped; ``more`` is given to `flower-supernode`."""
-    site, trusted = read_site(folder), approvals(folder)
+    site, trusted, log = read_site(folder), approvals(folder), log_of(folder)
     if not trusted:
         raise ConfigError(f"{folder / APPROVED}: nobody's code is approved here; see `ecgr federate approve --help`")
-    log = Audit(audit, site["name"])
-    os.environ[PLACE] = str(audit.resolve())  # for the apps that it starts
+    os.environ[PLACE] = str(log.folder)  # for the apps that it starts
     sys.argv = ["flower-supernode", "--superlink", site["superlink"], "--root-certificates", str(folder / "ca.crt")]
     sys.argv += ["--auth-supernode-private-key", str(folder / "node"), "--host", "127.0.0.1"]
     sys.argv += ["--node-config", f'partition-id={site["client"]} name="{site["name"]}"']

@@ -31,7 +31,7 @@ from ecgr.config.experiment import OWN
 from ecgr.errors import ConfigError, refused
 from ecgr.flower.audit import Audit
 from ecgr.flower.guard import sort_out
-from ecgr.flower.wire import SITE, UNKNOWN, Order, Refusal, read, records_of
+from ecgr.flower.wire import SITE, Refusal, read, records_of
 from ecgr.simulation.workspace import Problem
 from ecgr.tables import shown
 from ecgr.tasks.losses import LOSSES
@@ -217,7 +217,7 @@ class Fleet:
 
     def name(self, client: int | None) -> str:
         """What a client is called in messages."""
-        return "an unknown node" if client is None or client < 0 else self.listed[client].name
+        return "an unknown node" if client is None else self.listed[client].name
 
     def told(self, reasons: Mapping[int, str]) -> str:
         """Reasons with the names of those whom they are about, on one line."""
@@ -254,14 +254,6 @@ class Fleet:
         log.warning("%s is left out: %s", self.name(client), reason)
         self.audit.write("refused", site=self.name(client), reason=f"left out: {reason}")
         self.refused[client] = reason
-
-    def command(
-        self, orders: Mapping[int, Order], nodes: Mapping[int, int], kind: str, group: str, deadline: float
-    ) -> list[tuple[int, Message | str]]:
-        """Send clients their orders, those that have a node; what came back before the deadline, by client."""
-        contents = {nodes[client]: order.to_records() for client, order in orders.items() if client in nodes}
-        replies = self.exchange(contents, kind, group, deadline)
-        return [(self._known.get(node, UNKNOWN), reply) for node, reply in replies]
 
     def exchange(
         self, contents: Mapping[int, RecordDict], kind: str, group: str, deadline: float

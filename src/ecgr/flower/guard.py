@@ -221,13 +221,13 @@ class Guard:
             return self.norm_cap  # where half are exactly zero, any other would be an outlier
         return limit if quantity.kind == "statistics" else min(limit, self.norm_cap)
 
-    def shortfall(self, used: Iterable[int], asked: Iterable[int], enrolled: Mapping[int, int]) -> str | None:
+    def shortfall(self, used: Iterable[int], asked: Iterable[int], enrolled: Sequence[int]) -> str | None:
         """Why a round is void; None if it counts."""
         used, asked = set(used), set(asked)
         usable = f"{len(used)} of {len(asked)} replies usable"
         if len(used) < (needed := min(self.min_clients, len(asked))):  # fewer are asked under dp alone, by chance
             return f"{usable}, {needed} needed"
-        lost, total = sum(enrolled[client] for client in asked - used), sum(enrolled.values())
+        lost, total = sum(enrolled[client] for client in asked - used), sum(enrolled)
         if 2 * lost > total:
             return f"{usable}, but the others hold {lost:,} of the {total:,} enrolled samples, which is more than half"
         return None
@@ -329,8 +329,7 @@ def inspect_sums(asked: Asked, message: Message | str) -> State:
     """The sums of a reply; raises `Refusal` unless they are those of as many samples as the site holds at most."""
     arrays, _ = answered(asked, message, HEAD)
     found = read_arrays(arrays, expected_part(asked.problem))
-    if (reason := nonfinite(Upload(asked.order.job.client, asked.enrolled, found))) is not None:
-        raise Refusal(reason)
+    check_values(Upload(asked.order.job.client, asked.enrolled, found), {})
     check_sums(found, kind_of(asked.problem), asked.enrolled)
     return found
 
@@ -404,19 +403,19 @@ def buffer_lengths(buffers: Mapping[str, Tensor], sent: Mapping[str, Tensor]) ->
             moved = np.abs(tensor.numpy().astype(np.float64) - sent[name].numpy().astype(np.float64))
             lengths[Quantity("counter", name)] = float(moved.max())
     for layer, names in layers.items():
-        before, after = (np.sqrt(sum(_square(name, of[name]) for name in names)) for of in (sent, buffers))
+        before, after = (math.sqrt(sum(_square(of[name], name) for name in names)) for of in (sent, buffers))
         title = f"the statistics of {layer}" if layer else names[0]
-        lengths[Quantity("statistics", title, float(before))] = float(after)
+        lengths[Quantity("statistics", title, before)] = after
     return lengths
 
 
 def norm(tensor: Tensor) -> float:
     """A tensor's length, in float64: the square of 1e30 is infinite in float32."""
-    with np.errstate(over="ignore"):
-        return float(np.sqrt(np.square(tensor.numpy(), dtype=np.float64).sum()))
+    return math.sqrt(_square(tensor))
 
 
-def _square(name: str, tensor: Tensor) -> float:
+def _square(tensor: Tensor, name: str = "") -> float:
+    """A tensor's squared length; a variance is a square already."""
     values = np.abs(tensor.numpy().astype(np.float64))
     with np.errstate(over="ignore"):
         return float((values if name.endswith("running_var") else np.square(values)).sum())

@@ -8,12 +8,11 @@ checkpoint; at the end, and on Ctrl-C, everything that was started is stopped.
 import json
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from shutil import copyfile
@@ -21,8 +20,7 @@ from shutil import copyfile
 from filelock import FileLock, Timeout
 
 from ecgr.errors import EnvironmentFault, install_command, with_code
-from ecgr.flower.audit import Audit
-from ecgr.flower.bundles import CONNECTION, approve, read_site
+from ecgr.flower.bundles import approve, read_site, register, start_run
 from ecgr.flower.folders import (
     SETTINGS,
     SUPERLINK,
@@ -60,17 +58,13 @@ def federate(plan: Plan, watch: Watch, say: Say, data: Sequence[Path] = ()) -> R
         say: told what a person should know.
         data: the sites' own folders of data, by client; empty where all sites hold the whole set.
     """
-    # one supervisor a run directory; the lock of the directory itself is the ServerApp's
-    lock = acquire(plan.out / ".federation", "supervisor.lock", by="another `ecgr federate`")
-    try:
+    with ExitStack() as ends:
+        # one supervisor a run directory; the lock of the directory itself is the ServerApp's
+        ends.callback(acquire(plan.out / ".federation", "supervisor.lock", by="another `ecgr federate`").release)
         supervisor = Supervisor.prepare(plan, say, data)
-        try:
-            supervisor.start()
-            supervisor.look_after(watch)
-        finally:
-            supervisor.stop()
-    finally:
-        lock.release()
+        ends.callback(supervisor.stop)
+        supervisor.start()
+        supervisor.look_after(watch)
     return RunRecord.open(plan.out)
 
 
@@ -100,9 +94,10 @@ class Supervisor:
         write_folders(home, plan, port=port)
         for stale in server.glob("superlink.db*"):
             stale.unlink()  # of an interrupted run: its nodes and messages are nobody's now
-        own = environment(server, **{SETTINGS: str(server / "server.json")})
         # Where sites have data of their own, the server must do without.
-        own = {name: value for name, value in own.items() if not (data and name in {"ECGR_DATA", "ECGR_TASK"})}
+        without = {"ECGR_DATA", "ECGR_TASK"} if data else set()
+        given = environment(server, **{SETTINGS: str(server / "server.json")})
+        own = {name: value for name, value in given.items() if name not in without}
         command = installed(SUPERLINK, server=server, bind="127.0.0.1", port=port)
         supervisor = cls(home, plan.out, say, port, Service("the SuperLink", command, own, logs / "superlink.log"))
         for client, node_port in enumerate(node_ports):
@@ -110,7 +105,7 @@ class Supervisor:
             known_as = read_site(site)["name"]
             if not (site / "node").exists():
                 make_node_key(site)  # as the site itself would
-            approve(site, site / "signer.pub", Audit(site / "audit", known_as))
+            approve(site, site / "signer.pub")
             copyfile(site / "node.pub", public_key(server, known_as))
             command = [*installed(SUPERNODE, site=site), "--port", str(node_port)]
             own = environment(site, ECGR_STATE=str(site / "state"), **(data_places(data[client]) if data else {}))
@@ -128,7 +123,7 @@ class Supervisor:
     def register(self) -> None:
         """Let the sites' keys in."""
         for key in sorted(self.home.glob("site-*/node.pub")):
-            self.call("flwr", "supernode", "register", str(key), CONNECTION, "--format", "json")
+            register(self.home / "server", key)
 
     def stop(self) -> None:
         """Stop everything: all are asked at once, then waited for; a second Ctrl-C does not leave half of it behind."""
@@ -179,28 +174,12 @@ class Supervisor:
                 raise EnvironmentFault(f"the SuperLink does not start: {self.superlink.last_words()}")
             time.sleep(POLL_SECONDS)
 
-    def call(self, program: str, *arguments: str) -> None:
-        """Run a command of Flower's, or of ours, that answers in JSON, where the SuperLink runs."""
-        done = subprocess.run(
-            [*installed(program), *arguments],
-            env=self.superlink.environment,
-            capture_output=True,
-            text=True,
-            timeout=READY_SECONDS,
-            check=False,
-        )
-        with suppress(ValueError):
-            if json.loads(done.stdout[done.stdout.index("{") :]).get("success"):
-                return
-        words = " ".join([program, *arguments[:2]])
-        raise EnvironmentFault(f"`{words}` failed: {(done.stderr or done.stdout).strip()[-300:]}")
-
     def _submit(self) -> "Submission | None":
         for path in (holder_path(self.out), failure_path(self.out)):
             path.unlink(missing_ok=True)
         try:
-            self.call("ecgr", "federate", "start", str(self.home / "server"), "--json")
-        except (EnvironmentFault, subprocess.TimeoutExpired):
+            start_run(self.home / "server")
+        except EnvironmentFault:
             if self.superlink.alive:
                 raise
             return None
@@ -218,11 +197,15 @@ class Supervisor:
 
 @dataclass(eq=False)
 class Submission:
-    """A run that was handed to Flower, and its ServerApp, known by the lock it holds on the run directory."""
+    """A run that was handed to Flower, and its ServerApp, known by the lock it holds on the run directory.
+
+    Attributes:
+        out: the run directory.
+        until: when it has ended, or never begun, if nobody is seen in the directory before.
+    """
 
     out: Path
-    _since: float = field(default_factory=time.monotonic)
-    _last_seen: float | None = None
+    until: float = field(default_factory=lambda: time.monotonic() + READY_SECONDS)
 
     def ended(self) -> bool:
         """Whether its ServerApp has stopped working on an unfinished run, or never began to."""
@@ -230,11 +213,10 @@ class Submission:
             return False
         if failure_path(self.out).exists():
             return True
-        now = time.monotonic()
         if not holder_path(self.out).exists():
-            # the directory is let go a moment before a failure is written down
-            return now - self._since > READY_SECONDS if self._last_seen is None else now - self._last_seen > END_SECONDS
-        self._last_seen = now
+            return time.monotonic() > self.until
+        # the directory is let go a moment before a failure is written down
+        self.until = time.monotonic() + END_SECONDS
         try:
             # a process that is killed leaves its name in the directory, but not its lock
             with FileLock(self.out / ".lock", timeout=0):

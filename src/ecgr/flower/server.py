@@ -131,12 +131,12 @@ def server_app(
         except httpx.HTTPError:
             raise  # the SuperLink is gone: nothing that trying again could not mend
         except Exception as error:
-            code = error.exit_code if isinstance(error, EcgrError) else EcgrError.exit_code
-            reason = "" if isinstance(error, EcgrError) else f"unexpected {type(error).__name__} in the ServerApp: "
-            failure.parent.mkdir(parents=True, exist_ok=True)
-            write_atomically(failure, to_json({"code": code, "message": f"{reason}{error}"}))
+            code, reason = EcgrError.exit_code, f"unexpected {type(error).__name__} in the ServerApp: {error}"
+            if isinstance(error, EcgrError):
+                code, reason = error.exit_code, str(error)
+            write_atomically(failure, to_json({"code": code, "message": reason}))
             with suppress(EnvironmentFault):  # the log itself may be what failed
-                journal.write("failed", run=context.run_id, reason=f"{reason}{error}")
+                journal.write("failed", run=context.run_id, reason=reason)
             raise
 
     return app
@@ -231,24 +231,23 @@ class Federation:
 
     def play_round(self, snapshot: Snapshot) -> Outcome:
         """One round, attempted again while too few replies can be used."""
-        began = time.perf_counter()
-        jobs = round_jobs(self.problem, snapshot)
-        before: list[tuple[int, str]] = []
+        began, number, jobs = time.perf_counter(), snapshot.rounds + 1, round_jobs(self.problem, snapshot)
         if not self.problem.trains:
             return self._finish(snapshot, jobs, Replies([], {}, []), began)
+        clients, before = [job.client for job in jobs], list[tuple[int, str]]()
         for attempt in range(1, self.guard.attempts + 1):
-            group = f"{snapshot.rounds + 1}.{attempt}"
+            group = f"{number}.{attempt}"
             replies = self._attempt(snapshot, jobs, group, attempt)
-            used, sizes = [result.client for result in replies.used], self.problem.partition.sizes()
-            shortfall = self.guard.shortfall(used, [job.client for job in jobs], dict(enumerate(sizes)))
+            used = [result.client for result in replies.used]
+            shortfall = self.guard.shortfall(used, clients, self.problem.partition.sizes())
             if shortfall is None:
                 self.fleet.audit.write("round", round=group, used=[self.fleet.name(client) for client in used])
                 return self._finish(snapshot, jobs, replace(replies, rejected=[*before, *replies.rejected]), began)
-            log.warning("round %d, attempt %d is void: %s", snapshot.rounds + 1, attempt, shortfall)
+            log.warning("round %d, attempt %d is void: %s", number, attempt, shortfall)
             self.fleet.audit.write("void", round=group, reason=shortfall)
             before += [(client, f"void attempt {attempt}: {reason}") for client, reason in replies.rejected]
         reasons = self.fleet.told(dict(replies.rejected))
-        raise QuorumLost(f"round {snapshot.rounds + 1}: void {self.guard.attempts} times, {shortfall} ({reasons})")
+        raise QuorumLost(f"round {number}: void {self.guard.attempts} times, {shortfall} ({reasons})")
 
     def _finish(self, snapshot: Snapshot, jobs: list[ClientJob], replies: Replies, began: float) -> Outcome:
         rejected = list(replies.rejected)
@@ -262,9 +261,9 @@ class Federation:
         # who was missed once is waited for: the round may be void because of it
         enough = self.guard.min_clients if attempt == 1 else len(jobs)
         asked, arrivals = self._ask(jobs, snapshot.clients, MessageType.TRAIN, group, enough)
-        replies = self.guard.judge(asked, arrivals)
+        replies, refused = self.guard.judge(asked, arrivals), self.fleet.refused
         absent = {client for client, each in asked.items() if each.sent[-1] == UNKNOWN}
-        reasons = {client: f"missing: {self.fleet.refused.get(client, 'not connected')}" for client in absent}
+        reasons = {client: f"missing: {refused.get(client, 'not connected')}" for client in absent}
         named = [(client, reasons.get(client, reason)) for client, reason in replies.rejected]
         self.refuse(group, named)
         return replace(replies, rejected=named)
@@ -274,14 +273,16 @@ class Federation:
     ) -> tuple[dict[int, Asked], list[tuple[int, Message | str]]]:
         """Send clients their jobs once ``enough`` are there; what each was asked for, and what came back."""
         nodes = self.fleet.wait_for([job.client for job in jobs], enough, self.guard.deadline)
-        sizes, asked = self.problem.partition.sizes(), {}
+        sizes, asked, contents = self.problem.partition.sizes(), {}, {}
         for job in jobs:
-            known = past.get(job.client) or {}
+            known, node = past.get(job.client) or {}, nodes.get(job.client, UNKNOWN)
             order = Order(self.run, int(known["round"]) if known else NEVER, job)
-            sent = (self.flower_run, group, nodes.get(job.client, UNKNOWN))
-            asked[job.client] = Asked(self.problem, order, sent, sizes[job.client], known)
-        orders = {client: each.order for client, each in asked.items()}
-        return asked, self.fleet.command(orders, nodes, kind, group, self.guard.deadline)
+            asked[job.client] = Asked(self.problem, order, (self.flower_run, group, node), sizes[job.client], known)
+            if node != UNKNOWN:
+                contents[node] = order.to_records()
+        clients = {node: client for client, node in nodes.items()}
+        replies = self.fleet.exchange(contents, kind, group, self.guard.deadline)
+        return asked, [(clients[node], reply) for node, reply in replies]
 
     def _ask_of_served(
         self, clients: Collection[int], snapshot: Snapshot, kind: str, group: str
@@ -314,15 +315,13 @@ class Federation:
 
     def _collect(self, snapshot: Snapshot) -> Sums:
         """The sums that a head is solved from, of all sites that have samples enough."""
-        clients, sizes = holders(self.problem), dict(enumerate(self.problem.partition.sizes()))
-        late = f"missing: no sums within {self.guard.deadline:g} s"
+        clients, late = holders(self.problem), f"missing: no sums within {self.guard.deadline:g} s"
         for attempt in range(1, self.guard.attempts + 1):
             group = f"{snapshot.rounds}.{attempt}.sums"
             asked, arrivals = self._ask_of_served(clients, snapshot, SUMS, group)
-            found, refused = sort_out(asked, arrivals, inspect_sums, late)
-            parts, refused = self.guard.judge_sums(found, refused)
-            self.refuse(group, sorted(refused))
-            shortfall = self.guard.shortfall(parts, clients, sizes)
+            parts, refused = self.guard.judge_sums(*sort_out(asked, arrivals, inspect_sums, late))
+            self.refuse(group, refused)
+            shortfall = self.guard.shortfall(parts, clients, self.problem.partition.sizes())
             if shortfall is None:
                 return Sums(added(parts.values()), len(clients), len(parts), refused)
         raise QuorumLost(f"head: void {self.guard.attempts} times, {shortfall} ({self.fleet.told(dict(refused))})")

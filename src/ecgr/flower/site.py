@@ -14,7 +14,6 @@ from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import platformdirs
 from flwr.app import ConfigRecord, Context, Error, Message, MetricRecord, RecordDict
@@ -30,8 +29,7 @@ from ecgr.files import write_atomically
 from ecgr.flower.audit import PLACE, Audit
 from ecgr.flower.fleet import Enrolment
 from ecgr.flower.wire import ARRAYS, LOSS, METRIC, METRICS, NEVER, REPORT, SITE, SUMS, Order, reply_records, to_arrays
-from ecgr.simulation.engines import Engine, SerialEngine
-from ecgr.simulation.engines.pool import Lost
+from ecgr.simulation.engines import SerialEngine, results
 from ecgr.simulation.evaluate import OwnJob, evaluate_own
 from ecgr.simulation.evaluate import evaluate as evaluation
 from ecgr.simulation.heads import SumsJob, head_round, holders
@@ -91,26 +89,23 @@ def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
     """
     app = ClientApp()
 
-    @functools.cache
-    def prepared(client: int, root: str | None) -> tuple[Problem, Mapping[str, int], Engine]:
-        problem, shape = prepare(client, root)
-        return problem, shape, SerialEngine(problem)
+    prepared = functools.cache(prepare)
 
-    def own(context: Context) -> tuple[int, Problem, Mapping[str, int], Engine]:
+    def own(context: Context) -> tuple[int, Problem, Mapping[str, int]]:
         client, root = context.node_config.get("partition-id"), context.node_config.get("data-root")
         if type(client) is not int:
             raise ConfigError(f"partition-id: {client!r}; start the SuperNode with --node-config partition-id=N")
-        problem, shape, engine = prepared(client, None if root is None else str(root))
+        problem, shape = prepared(client, None if root is None else str(root))
         check_client(client, len(problem.partition))
-        return client, problem, shape, engine
+        return client, problem, shape
 
-    def following(answers: Callable[[Problem, Engine, Order, Path], RecordDict]) -> Callable[..., Message]:
+    def following(answers: Callable[[Problem, Order, Path], RecordDict]) -> Callable[..., Message]:
         @_discreet
         def handler(message: Message, context: Context) -> RecordDict:
-            (client, problem, _, engine), order = own(context), Order.from_records(message.content)
+            (client, problem, _), order = own(context), Order.from_records(message.content)
             if order.job.client != client:
                 raise ConfigError(f"partition-id: asked for client {order.job.client}, this node stands for another")
-            return answers(problem, engine, order, state_root(context))
+            return answers(problem, order, state_root(context))
 
         return handler
 
@@ -118,7 +113,7 @@ def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
     @_discreet
     def enrol(message: Message, context: Context) -> RecordDict:
         """Say which client this is, how many samples it holds and what they are like."""
-        client, problem, shape, _ = own(context)
+        client, problem, shape = own(context)
         return RecordDict({SITE: Enrolment.of(problem, client, shape).to_record()})
 
     app.train()(following(answer))
@@ -127,30 +122,25 @@ def app_for(prepare: Callable[[int, str | None], Prepared]) -> ClientApp:
     return app
 
 
-def answer(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
+def answer(problem: Problem, order: Order, root: Path) -> RecordDict:
     """Train as ordered, remember the client's new state below ``root``, and make the reply."""
     job, states = order.job, _states(order, root)
     initial = problem.first_state(job.params)
     counted_on = bool(initial) and order.remembered != NEVER
     remembered = load_state(states, order.remembered) if counted_on else None
-    result, state = _outcome(engine, replace(job, state=initial if remembered is None else remembered))
+    job = replace(job, state=initial if remembered is None else remembered)
+    ((result, state),) = results(SerialEngine(problem), [job], "training was lost")
     if state:
         save_state(states, job.round_index, state)
     return reply_records(order, result, state_lost=counted_on and remembered is None)
 
 
-def _outcome(engine: Engine, job: Any) -> Any:
-    (outcome,) = engine.map([job])
-    assert not isinstance(outcome, Lost), "nothing is lost in one process"
-    return outcome
-
-
-def score_records(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
+def score_records(problem: Problem, order: Order, root: Path) -> RecordDict:
     """A site's scores of the model that an order carries; what has no value there is left out.
 
     Where clients are scored on their own samples, it is of that model with what the site remembers below ``root``.
     """
-    job = order.job
+    job, engine = order.job, SerialEngine(problem)
     if problem.experiment.data.score == OWN:
         counted_on = problem.local and order.remembered != NEVER
         remembered = load_state(_states(order, root), order.remembered) if counted_on else None
@@ -163,12 +153,13 @@ def score_records(problem: Problem, engine: Engine, order: Order, root: Path) ->
     return RecordDict({METRICS: finite, REPORT: ConfigRecord(order.address())})
 
 
-def sums_records(problem: Problem, engine: Engine, order: Order, root: Path) -> RecordDict:
+def sums_records(problem: Problem, order: Order, root: Path) -> RecordDict:
     """A site's sums for the head that the experiment names; asked for at another time, or of too few, it has none."""
     job, sizes = order.job, problem.partition.sizes()
     if job.round_index + 1 != head_round(problem) or job.client not in holders(problem):
         raise ConfigError(f"head: no sums of {sizes[job.client]} samples are sent after round {job.round_index + 1}")
-    part = _outcome(engine, SumsJob(job.client, job.params, job.buffers, sizes[job.client]))
+    summing = SumsJob(job.client, job.params, job.buffers, sizes[job.client])
+    (part,) = results(SerialEngine(problem), [summing], "the sums were lost")
     return RecordDict({ARRAYS: to_arrays(part), REPORT: ConfigRecord(order.address())})
 
 
