@@ -133,9 +133,15 @@ def _facts(runs: Sequence[Run], comparison: Comparison) -> list[str]:
         f"{values('federation', 'rounds')} rounds",
         _seeds({run.summary.seed for run in runs}),
         "tuned" if comparison.tuned else "not tuned",
-        f"learning rate {rates}" if (rates := join_values(comparison.rates().values())) else "",
+        _rates(comparison.rates()),
     ]
     return [fact for fact in facts if fact]
+
+
+def _rates(rates: Mapping[str, float]) -> str:
+    if len(set(rates.values())) < 2:
+        return f"learning rate {join_values(rates.values())}" if rates else ""
+    return f"learning rates {', '.join(f'{rate:.2g} ({method})' for method, rate in rates.items())}"
 
 
 def _seeds(seeds: set[int]) -> str:
