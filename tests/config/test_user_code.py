@@ -3,6 +3,7 @@
 import builtins
 from decimal import Decimal
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from torch import nn
 
 from ecgr.config.experiment import Experiment, load
 from ecgr.config.registry import SECTIONS
+from ecgr.config.user_code import task_or_name
 from ecgr.core.geometry import Geometry, Regulation, identity
 from ecgr.core.regulators import ECGR
 from ecgr.errors import ConfigError
@@ -119,3 +121,17 @@ def test_an_object_that_loads_data_is_kept_when_something_else_changes() -> None
     experiment = quickstart(data=source)
     assert experiment.replace({"run.seed": 4}).source is source
     assert experiment.to_dict()["data"]["share"] == 0.5
+
+
+def test_a_task_file_imports_the_module_beside_it_and_no_other_of_that_name(tmp_path: Path) -> None:
+    """In one process, as a notebook's: the files of two folders, and then of the first again."""
+    task = "import ecgr\nfrom lies_beside import WIDTH\nhalf = ([[0.0] * WIDTH] * 4, [0, 1] * 2)\n"
+    task += 'task = ecgr.Task(model="logistic", train=half, test=half, clients=2)\n'
+    for width in (2, 3):
+        folder = tmp_path / str(width)
+        folder.mkdir()
+        (folder / "lies_beside.py").write_text(f"WIDTH = {width}\n")
+        (folder / "two_of_a_name.py").write_text(task)
+    for width in (2, 3, 2):
+        made: Any = task_or_name(f"{tmp_path / str(width) / 'two_of_a_name.py'}:task")
+        assert made.train.inputs.shape == (4, width)

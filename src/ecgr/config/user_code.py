@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 PACKAGES = ("site-packages", "dist-packages")
 _loaded: set[str] = set()
 """The names under which task files are among ``sys.modules``: the next file of that name takes the place."""
+_folders: set[Path] = set()
+"""Where they lie, which is where they import their own modules from."""
 NAMED = re.compile(r"(?P<file>.+\.py)(?::(?P<name>[A-Za-z_]\w*))?")
 
 
@@ -138,17 +140,28 @@ def _run(path: Path) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ConfigError(f"experiment: {path} cannot be run as Python")
     module = importlib.util.module_from_spec(spec)
-    folder = str(path.resolve().parent)
-    if folder not in sys.path:
-        # After the standard library, which it must not replace; before installed packages, unless named as one.
-        installed = (number for number, entry in enumerate(sys.path) if Path(entry).name in PACKAGES)
-        sys.path.insert(len(sys.path) if taken else next(installed, len(sys.path)), folder)
+    _look_beside(path.resolve().parent, last=taken)
     sys.modules[name] = module
     _loaded.add(name)
     with _errors_of(path, ConfigError):
         spec.loader.exec_module(module)
     cloudpickle.register_pickle_by_value(module)
     return module
+
+
+def _look_beside(folder: Path, last: bool) -> None:
+    """Let a task file import what lies beside it, not what one from elsewhere had there under the same name."""
+    for name, module in list(sys.modules.items()):
+        home = getattr(module, "__file__", None)
+        if home and Path(home).parent in _folders - {folder} and (folder / f"{name}.py").is_file():
+            del sys.modules[name]
+    if folder in _folders:
+        sys.path[:] = [entry for entry in sys.path if entry != str(folder)]
+    if str(folder) not in sys.path:
+        # After the standard library, which it must not replace; before installed packages, unless named as one.
+        behind = (at for at, entry in enumerate(sys.path) if Path(entry).name in PACKAGES or Path(entry) in _folders)
+        sys.path.insert(len(sys.path) if last else next(behind, len(sys.path)), str(folder))
+        _folders.add(folder)
 
 
 def _is_taken(path: Path) -> bool:
