@@ -300,33 +300,54 @@ def standing() -> str:
     return table(columns, [{"method": method} for method in methods])
 
 
-def shown(method: str) -> str:
-    """On how many problems of the leaderboard a method was shown better, worse and sooner, for a sentence."""
-    own = [pair for found in measured_problems().values() for pair in found["pairs"] if pair["method"] == method]
-    counts = Counter(pair["verdict"] for pair in own)
-    sooner = sum(bool(pair["speed"] and pair["speed"]["shown"] and pair["speed"]["factor"] > 1) for pair in own)
-    return f"better on {counts['better']}, worse on {counts['worse']} and sooner on {sooner} of {len(own)}"
+SKEW = ("digits", "mnist001", "fashion001", "mnist01", "fashion01", "fashion100")
+"""Problems of the leaderboard with label skew."""
+IMAGES = SKEW[1:]
+"""Those of them with pictures of MNIST and Fashion-MNIST."""
+
+
+def own_pairs(method: str, names: Iterable[str]) -> list[Row]:
+    """The pairs of a method on those of the leaderboard's problems that are there."""
+    there = measured_problems()
+    return [pair for name in names if name in there for pair in there[name]["pairs"] if pair["method"] == method]
+
+
+def in_front(method: str, names: Iterable[str] = SKEW) -> tuple[int, int]:
+    """On how many problems a method was shown ahead or better, and of how many."""
+    own = own_pairs(method, names)
+    return sum(pair["verdict"] in ("ahead", "better") for pair in own), len(own)
+
+
+def ends_in_front(method: str, names: Iterable[str] = SKEW) -> str:
+    """The range of the differences at the end where the method was shown ahead or better: ``+1.3 to +4.6``."""
+    own = [pair for pair in own_pairs(method, names) if pair["verdict"] in ("ahead", "better")]
+    return _range([100 * pair["difference"]["mean"] for pair in own], "{:+.1f}")
+
+
+def factors(method: str, names: Iterable[str] = SKEW) -> str:
+    """The range of the factors of speed, where the method was shown sooner: ``2.4 to 3.9``."""
+    own = own_pairs(method, names)
+    return _range([pair["speed"]["factor"] for pair in own if (pair["speed"] or {}).get("shown") == "sooner"], "{:.1f}")
+
+
+def _range(values: list[float], form: str) -> str:
+    return " to ".join(dict.fromkeys(form.format(value) for value in (min(values), max(values)))) if values else "none"
 
 
 def found_on(method: str, *names: str) -> str:
     """What problems of the leaderboard say of a method, in a cell: verdicts, range of the ends, how much sooner."""
-    there = measured_problems()
-    own = [pair for name in names if name in there for pair in there[name]["pairs"] if pair["method"] == method]
+    own = own_pairs(method, names)
     if not own:
-        return "not yet"
+        return "not measured"
     counts = Counter(pair["verdict"] for pair in own)
-    ends = sorted(pair["difference"]["mean"] for pair in own if pair["difference"] is not None)
-    unit = "points" if own[0]["metric"]["name"] == "accuracy" else "AUC"
-    told = [f"{', '.join(f'{verdict} on {n}' for verdict, n in counts.items())} of {len(own)}"]
-    if ends:
-        told.append(
-            f"{' to '.join(dict.fromkeys(change(end, own[0]['metric']) for end in (ends[0], ends[-1])))} {unit}"
-        )
-    sooner = [pair["speed"]["factor"] for pair in own if pair["speed"] and pair["speed"]["shown"] == "sooner"]
-    if sooner:
-        told.append(
-            f"sooner on {len(sooner)} ({' to '.join(dict.fromkeys(f'{x:.1f}' for x in (min(sooner), max(sooner))))} x)"
-        )
+    metric = own[0]["metric"]
+    points = metric["name"] == "accuracy"
+    told = [", ".join(f"{verdict} {n} of {len(own)}" for verdict, n in counts.items())]
+    if ends := [pair["difference"]["mean"] for pair in own if pair["difference"] is not None]:
+        shown = dict.fromkeys(change(end, metric) for end in (min(ends), max(ends)))
+        told.append(f"{' to '.join(shown)} {'points' if points else 'AUC'}")
+    if (sooner := factors(method, names)) != "none":
+        told.append(f"{sooner} x")
     return "; ".join(told)
 
 
@@ -507,10 +528,10 @@ def render(template: str) -> str:
     known = (
         *(pairs_table, board, overview, claims_table, tissue_table, theory_table, collapse_table, aimed_table),
         *(weights_table, weighed, weighed_at, ended),
-        *(problem, standing, shown, found_on, measured_problems),
+        *(problem, standing, found_on, measured_problems, in_front, ends_in_front, factors),
         *(gain, raised, counted, made_by, better_on, share_range, collapsed),
     )
-    names = {"SKEWED": SKEWED, "LEADERBOARD": LEADERBOARD, "PROBLEMS": PROBLEMS}
+    names = {"SKEW": SKEW, "IMAGES": IMAGES, "SKEWED": SKEWED, "LEADERBOARD": LEADERBOARD, "PROBLEMS": PROBLEMS}
     return places.get_template(template).render({own.__name__: own for own in known} | names)
 
 
