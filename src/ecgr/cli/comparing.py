@@ -37,7 +37,9 @@ DEMO_CHOSEN: dict[str, dict[str, Any]] = {
 }
 """The demo's methods, as tuned by ``ecgr compare demo --methods 'fedavg,fedavgm(server_momentum=0.5),drift_correction,
 fedacg,fedavg+ecgr'``: tuning again would take minutes."""
-AFTER_DEMO = """\
+TUNED_BY = "ecgr compare demo --methods 'fedavg,fedavgm(server_momentum=0.5),drift_correction,fedacg,fedavg+ecgr'"
+AFTER_DEMO = f"""\
+The settings were tuned beforehand: {TUNED_BY}
 Your own data, in Python:        ecgr.compare(ecgr.Task(model=…, train=(X, y), test=(Xt, yt), clients=ids), methods=[…])
 from a file that makes a task:   ecgr compare my_task.py:task --methods fedavg,fedacg,scaffold
 your own training loop:          with ecgr.Recorder(model, optimizer) as steps: …"""
@@ -103,6 +105,7 @@ def compare_command(
         if is_finished(source):
             raise ConfigError(f"--dry-run: {source} is only analysed, not run; leave out --dry-run")
         planned = plan_comparison(source, baseline, **asked)
+        from ecgr.compare.run import announced
         from ecgr.simulation.engines import engine_kind  # loads torch
 
         count = worker_count(work["workers"])
@@ -112,6 +115,8 @@ def compare_command(
             say(planned.budget)
         groups = {f"tuning {each.name}": each.tuning for each in planned.methods if each.tuning}
         list_plans({**groups, **{each.name: each.runs for each in planned.methods}}, count)
+        if planned.staged:
+            say(f"with the second stage of tuning: {announced(planned, count)}")
         return
     answer = compare(source, baseline, **asked, **work, track=track, progress=sweep_progress, warn=complain)
     if as_json:

@@ -22,12 +22,12 @@ WHEN: Mapping[str, tuple[str, Evidence]] = {
     "fedavg/average(lr=1.5)": ("a longer step and nothing else: what every method has to beat", "measured"),
     "fedprox": ("long local training with mild skew; no gain was shown under label skew", "measured"),
     "fednova": ("clients with very different numbers of steps", "literature"),
-    "scaffold": ("clients that come back, at a small learning rate; diverged under label skew", "measured"),
+    "scaffold": ("clients that come back, at a small learning rate; little gain once FedAvg is tuned", "measured"),
     "scaffold(damping=0.5, units=gradient)": ("as scaffold, at FedAvg's own lr", "our screening"),
-    "drift_correction": ("label skew, clients that come back", "measured"),
-    "fedacg": ("label skew, clients without a memory; nothing more is sent", "measured"),
-    "fedcm": ("label skew, or few clients a round; clients without a memory", "measured"),
-    "feddyn": ("few clients a round over many rounds", "literature"),
+    "drift_correction": ("label skew, clients that come back; some runs collapsed", "measured"),
+    "fedacg": ("label skew, clients without a memory; nothing more is sent; some runs collapsed", "measured"),
+    "fedcm": ("strong label skew, all clients in every round; clients without a memory", "measured"),
+    "feddyn": ("label skew, also with few clients a round; clients that come back; a run collapsed", "measured"),
     "fedavgm(server_momentum=0.5)": ("label skew where only the server can be changed", "measured"),
     "fedavgm": ("as with 0.5, over many rounds: momentum 0.9 needs a smaller learning rate", "our screening"),
     "fedavg/momentum(normalised=true)": (
@@ -42,9 +42,10 @@ WHEN: Mapping[str, tuple[str, Evidence]] = {
     "fedavg[fedrs]": ("mild label skew; hurts where clients hold one class", "our screening"),
     "fedavg[fedlc]": ("mild label skew; hurts where clients hold one class", "our screening"),
     "fedavg[fedntd]": ("forgetting between rounds at mild skew; hurts where clients lack whole classes", "measured"),
-    "fedavg@lda": ("label skew: where the classifier is worse than its features; once, at the end", "our screening"),
+    "fedavg@lda": ("label skew: where the classifier is worse than its features; once, at the end", "measured"),
+    "fedavg@ridge": ("as fedavg@lda", "measured"),
     "head_only@lda": ("a pretrained body, in one round, however heterogeneous the clients are", "our screening"),
-    "fedavg+ecgr": ("a schedule that starves training, by the length of the step; not a tuned one", "measured"),
+    "fedavg+ecgr": ("a schedule that starves training, by the length of the step; rarely a tuned one", "measured"),
 }
 
 

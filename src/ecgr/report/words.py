@@ -23,6 +23,8 @@ SEEDS = 10
 """With fewer, only large differences are found."""
 MOST_SEEDS = 60
 """More than this is never advised: a difference that needs more is small beside the spread."""
+SHORT = 15
+"""Rounds up to which a decaying schedule, tuned to end there, beat a constant rate with an average (decision 10)."""
 MOMENTUM = "fedavgm"
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
 
@@ -245,6 +247,8 @@ def _about_training(comparison: Comparison, pairs: Sequence[Pair], arguments: Se
     if unlevel and all(pair.constant_rate for pair in unlevel) and len(unlevel[0].seeds) > 1:
         most = 4 * max(pair.rounds for pair in unlevel)
         yield f"Not levelled off, so ranks can change: {_command(arguments, '--until-level', str(most))}"
+        if most <= 4 * SHORT:
+            yield "So few rounds are better served by a schedule that ends there: --set schedule.name=cosine"
     elif unlevel and not unlevel[0].constant_rate:
         yield "The learning rate decays, so this holds for this schedule: --set schedule.name=constant says more"
 
