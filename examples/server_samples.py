@@ -1,7 +1,7 @@
 """Digits, and a thirty-second of MNIST, for a small network: what a few labelled samples at the server are worth.
 
-    ecgr compare examples/server_samples.py:digits --methods "fedavg,fedavg+server_steps(lr=0.2)" --seeds 10 \\
-        --no-tune --rounds 36 --set data.server_samples=200
+    ecgr compare examples/server_samples.py:digits --methods "fedavg,fedavg+server_steps" --rounds 60 \\
+        --set data.server_samples=200 --no-references
 """
 
 import numpy as np

@@ -84,3 +84,9 @@ def test_the_guide_says_what_a_method_keeps_and_sends(row: list[str]) -> None:
 def test_the_catalogue_calls_measured_what_the_data_hold() -> None:
     there = {"fedavg", *(pair["method"] for name in LEADERBOARD for pair in pairs(f"earlier/{name}"))}
     assert {method for method, (_, evidence) in WHEN.items() if evidence == "measured"} <= there
+
+
+def test_readme_is_short_and_comes_to_a_command_at_once() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert len(text.split()) <= 750
+    assert len(text[: text.index("```")].split()) <= 150

@@ -17,9 +17,10 @@ import pytest
 from safetensors.torch import load_file
 
 from ecgr.config.experiment import load
+from ecgr.config.methods import method_settings
 from ecgr.runs.record import RunRecord
 from ecgr.tasks.partition import Partition, save_partition
-from support.commands import ECGR, ecgr, environment, rows_without_times
+from support.commands import ECGR, ecgr, ecgr_process, environment, rows_without_times
 from support.problems import same_bits
 
 pytest.importorskip("flwr", reason="the flower extra is not installed")
@@ -430,3 +431,15 @@ def test_ctrl_c_stops_everything_resume_goes_on_and_a_sites_trouble_stays_there(
     for path in again.out.rglob("*"):
         if path.is_file() and not any(path.is_relative_to(site) for site in sites):
             assert canary.encode() not in path.read_bytes(), path
+
+
+@pytest.mark.nightly
+def test_a_head_in_closed_form_of_three_processes_is_that_of_a_run(tmp_path: Path) -> None:
+    """Sites send sums once, after the last round; the head that they give is the same to the bit."""
+    lda = {**method_settings("fedavg@lda"), "federation.rounds": 1, "partition.clients": SITES}
+    given = [part for key, value in lda.items() for part in ("--set", f"{key}={value}")]
+    for command in (("federate", "local"), ("run",)):
+        done = ecgr_process(*command, "quickstart", *given, "--out", str(tmp_path / command[0]), cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+    assert weights(tmp_path / "federate") == weights(tmp_path / "run")
+    assert RunRecord(tmp_path / "federate").rounds[-1]["metrics"] == RunRecord(tmp_path / "run").rounds[-1]["metrics"]

@@ -259,3 +259,17 @@ def test_the_parts_are_the_same_pooled_and_resumed(tmp_path: Path) -> None:
     chosen = experiment("scaffold+ecgr+local(part=norm)+finetune(steps=3)", **{"federation.participation": 0.67})
     manifest = RunRecord.open(run_in_three_ways(chosen, tmp_path)).manifest
     assert manifest["method"] == "scaffold+ecgr+local+finetune(steps=3)"
+
+
+@pytest.mark.slow
+def test_five_hundred_clients_of_very_different_size_are_scored_on_their_own_samples() -> None:
+    """A client that has one sample trains and is not scored; nobody is divided by zero."""
+    sizes = np.minimum(5000, (3 + np.random.default_rng(0).pareto(1.0, 500) * 5).astype(int))
+    sizes[:2] = 1, 5000
+    settings = {"partition.test_share": 0.2, "federation.rounds": 2, "federation.participation": 0.05}
+    few = {"federation.batch_size": 64, "optimizer.lr": 0.05, "regulator.name": "none"}
+    chosen = load(task(without_norm, sizes=list(sizes)), settings | few | method_settings("fedavg+finetune(steps=1)"))
+    own = played(made(chosen))[-1].row["own"]
+    assert (own["scored"], own["unscored"]) == (499, 1)
+    assert 0 <= own["worst"] <= own["worst_tenth"] <= 1
+    assert all(0 <= score <= 1 for score in dict(own["clients"]).values())
