@@ -106,7 +106,7 @@ class _Walk:
         self._kept.append(value)
         try:
             said = self._value(value)
-        except Exception:  # it cannot be read, in whatever way somebody made it
+        except Exception:  # it cannot be read, in whatever way it was made
             said = f"a {self.text(type(value))}"
         finally:
             self._open.pop()

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 CHANCE = 1.25
-"""Up to so many times what a random partition has is no difference between clients."""
+"""Up to this many times what a random partition has is no difference between clients."""
 LABELS, SIZES, FEATURES = "label skew", "size inequality", "feature shift"
 SCALES = {
     LABELS: (0.3, 0.6, "server momentum (fedavgm), drift_correction, an LDA head (fedavg@lda)"),
@@ -106,7 +106,7 @@ def _mean(values: Floats, sizes: Floats) -> float:
 
 
 def _deviation(sizes: Floats) -> Floats:
-    """The mean absolute deviation of a mean of so many, drawn without replacement, in standard deviations of one."""
+    """The mean absolute deviation of the mean of a draw without replacement, in standard deviations of one sample."""
     total = sizes.sum()
     deviation: Floats = np.sqrt(2 / (pi * sizes) * (total - sizes) / max(total - 1, 1))
     return deviation

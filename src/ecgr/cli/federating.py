@@ -61,9 +61,11 @@ def _made(kind: Callable[..., T], **options: object) -> T:
 
 
 def _guard(
-    min_clients: Annotated[int, Option(help="Below so many usable replies a round is void.")] = 2,
+    min_clients: Annotated[int, Option(help="With fewer usable replies a round is void.")] = 2,
     deadline: Annotated[float, Option(help="Seconds after which a reply is missing.")] = 600.0,
-    norm_factor: Annotated[float, Option(help="Updates so many times longer than expected are outliers.")] = 10.0,
+    norm_factor: Annotated[
+        float, Option(help="An update longer than this times what is expected is an outlier.")
+    ] = 10.0,
     outliers: Annotated[str, Option(help="What happens to outliers: reject or clip.")] = "reject",
 ) -> "Guard":
     from ecgr.flower.guard import Guard

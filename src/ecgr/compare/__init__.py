@@ -77,7 +77,7 @@ def compare(
             all tried instead.
         chosen: what tuning chose earlier, dotted keys by method: nothing is tuned again.
         trials: how many each method is tuned with.
-        until_level: go on, doubling the rounds up to so many, until every method has levelled off.
+        until_level: go on, doubling the rounds up to this number, until every method has levelled off.
         references: also train each of at most 20 clients alone, and one model on everybody's data (pooled): is
             federating worth it, and how much is left to gain? One that cannot be trained is left out.
         workers: processes that make runs, or ``auto``: one a core; the results do not depend on it.

@@ -31,7 +31,7 @@ def chosen_share(experiment: Experiment, dataset: Dataset) -> Dataset:
     """The stratified share of ``dataset`` that ``data.fraction`` and ``data.test_fraction`` ask for.
 
     With ``data.redraw`` a data set that does not draw its split by a seed of its own is split anew before. With
-    ``data.server_samples``, so many of the training samples are the server's. With ``data.validation``, that share of
+    ``data.server_samples``, that number of training samples are the server's. With ``data.validation``, that share of
     those that are left takes the place of the test samples; where clients are scored on their own, it is a share of
     each client's (`divided`).
     """
@@ -191,7 +191,7 @@ def _drawn(experiment: Experiment, dataset: Dataset, rng: np.random.Generator) -
 
 
 def _minimum(experiment: Experiment, clients: int, samples: int) -> int:
-    """The samples that ``min_batches`` gives each client; refused with what would fit where there are not so many."""
+    """The samples that ``min_batches`` gives each client; refused with what would fit where there are too few."""
     batches, size = experiment.partition.min_batches, experiment.federation.batch_size
     share = samples // clients
     if batches is None:

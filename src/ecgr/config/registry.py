@@ -183,7 +183,7 @@ class PartitionSettings:
     """``[partition]`` besides what the partitioner itself takes.
 
     Without ``clients``, there are as many as the data have groups (if the partition is by groups), as many as ``file``
-    has, or else ten. Without ``min_batches``, every client has a batch, or an equal share where there are not so many
+    has, or else ten. Without ``min_batches``, every client has a batch, or an equal share where there are too few
     samples; groups stay as they are. ``pooled`` gives everybody's samples to one client, ``alone`` keeps one client and
     its samples, drawn with the seed, ``server`` is one client with the server's: what a comparison measures by.
     ``test_share`` of every client's own samples, drawn with the seed, are held out and take the place of the test

@@ -34,7 +34,7 @@ PLACE = "ECGR_AUDIT"
 """The variable that names a site's log to what its SuperNode starts."""
 
 MOST_BYTES, MOST = 16 * 2**20, 1000
-"""The size of a file; so many arrays or numbers of a message are named, the rest counted: strangers may send many."""
+"""The size of a file; how many arrays or numbers of a message are named, the rest counted: strangers may send many."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ TRIES = 3
 
 MOST_SAMPLES = 10**8
 TIMES_THE_MEDIAN = 1000
-"""Where the list has no size, a site may claim so many times the median of the others."""
+"""Where the list has no size, a site may claim this many times the median of the others."""
 
 ALIKE = ("shape", "loss", "metrics", "parameters")
 """What all sites must say alike."""
@@ -153,7 +153,7 @@ def read_list(path: Path) -> list[Listed]:
 
 
 def believable(claims: Mapping[int, int], who: int) -> int:
-    """The most samples that somebody may claim where no list says so, by what the others claim."""
+    """The most samples that a site may claim where no list says so, by what the others claim."""
     others = [claim for other, claim in claims.items() if other != who and claim]
     return int(TIMES_THE_MEDIAN * median(others or [MOST_SAMPLES]))
 

@@ -56,7 +56,7 @@ from ecgr.tasks.metrics import METRICS as METRIC_TABLE
 log = logging.getLogger("ecgr.flower")
 
 KNOWN_AFTER = 2
-"""From so many accepted updates on, a site is judged by its own past, too."""
+"""From this many accepted updates on, a site is judged by its own past, too."""
 
 AS_BEFORE = 3.0
 """What is no longer than this multiple of a site's longest update before is no outlier: others may have converged."""
@@ -101,7 +101,7 @@ class Asked:
         return Plan(expected_steps(self.problem, examples), self.order.job.lr, momentum)
 
     def payload(self, distance: float, examples: int) -> State:
-        """What a training of so many samples would upload that moved every parameter by ``distance``."""
+        """What training on ``examples`` samples would upload that moved every parameter by ``distance``."""
         experiment, plan, job = self.problem.experiment, self.plan(examples), self.order.job
         moved = torch.full_like(job.params, distance)
         state = experiment.algorithm.begin(plan, job.server, experiment.algorithm.init_client(job.params))
@@ -142,9 +142,9 @@ class Guard:
     """When a round counts, and which replies do.
 
     Attributes:
-        min_clients: below so many usable replies a round is void. With one alone, the aggregate would be its update.
+        min_clients: below this many usable replies a round is void. With one alone, the aggregate would be its update.
         deadline: seconds after which a reply is missing.
-        attempts: so many void attempts at one round end the run.
+        attempts: this many void attempts at one round end the run.
         norm_factor: a length above this multiple of what the round's replies lead to expect is an outlier.
         outliers: whether these are dropped, or scaled down to that multiple.
         norm_cap: no update may be longer than this, whatever the others are.
@@ -360,7 +360,7 @@ def mean_length(part: State) -> float:
 
 
 def expected_steps(problem: Problem, examples: int) -> int:
-    """How many local steps so many samples make."""
+    """How many local steps a number of samples makes."""
     federation = problem.experiment.federation
     return len(batch_sizes(examples, federation.batch_size, federation.last_batch)) * federation.local_epochs
 

@@ -1,4 +1,4 @@
-"""A real federation on this machine: SuperLink, SuperNodes, the run, and somebody who looks after all of them.
+"""A real federation on this machine: SuperLink, SuperNodes, the run, and a supervisor of all of them.
 
 Everything is what it would be on several machines (TLS, a key for every site, processes that know each other by the
 network alone), but on the loopback interface. Whatever dies is started again, and the run goes on from its last
@@ -40,7 +40,7 @@ READY_SECONDS = 120.0
 NODE_PAUSE_SECONDS = 5.0
 END_SECONDS = 3.0
 MAX_FRUITLESS = 8
-"""So many resubmissions without a single new round in between, and it is not bad luck."""
+"""After this many resubmissions without a new round in between it is not bad luck."""
 
 TASK_FILE = "task.py"
 """What loads a site's samples, in its folder of data."""

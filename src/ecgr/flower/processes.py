@@ -106,21 +106,21 @@ def processes_with(mark: str) -> list[int]:
     """The processes that carry a mark in their environment, by Linux's /proc; other systems have none."""
     sought, found = f"{MARK}={mark}".encode(), []
     for path in Path("/proc").glob("[0-9]*/environ"):
-        with suppress(OSError):  # gone, or somebody else's
+        with suppress(OSError):  # gone, or of another user
             if sought in path.read_bytes().split(b"\0"):
                 found.append(int(path.parent.name))
     return found
 
 
 def free_ports(count: int) -> list[int]:
-    """So many different free ports of the loopback interface."""
+    """Different free ports of the loopback interface."""
     with ExitStack() as held:
         sockets = [held.enter_context(socket.create_server(("127.0.0.1", 0))) for _ in range(count)]
         return [each.getsockname()[1] for each in sockets]
 
 
 def listens(port: int) -> bool:
-    """Whether somebody accepts connections on a port of the loopback interface."""
+    """Whether a process accepts connections on a port of the loopback interface."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
         return probe.connect_ex(("127.0.0.1", port)) == 0

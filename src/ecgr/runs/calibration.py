@@ -1,8 +1,8 @@
 """How long runs will take here: measured on a few of their own steps, not guessed.
 
 For each kind of run (seeds alike) one client of medium size is trained once and a shard of the test images is scored;
-a round is so many steps and shards. Processor time is what counts, so that other work on the machine does not; what a
-round costs beside its steps and shards is left out. An estimate is therefore a little low.
+a round is a number of steps and shards. Processor time is what counts, so that other work on the machine does not; what
+a round costs beside its steps and shards is left out. An estimate is therefore a little low.
 
 How much room they will take follows from the tensors of a model and of its checkpoint, and from how long lines are.
 """

@@ -42,7 +42,7 @@ OWN_FILES = frozenset({".lock", ".holder", ".federation"})
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run directory, read lazily; with a ``limit``, as the run of so many rounds, which a longer one contains.
+    """A run directory, read lazily; with a ``limit``, as the run of that many rounds, which a longer one contains.
 
     ``rounds`` gives dicts as in ``rounds.jsonl``; in pandas: ``pandas.read_json(path, lines=True)``.
     """
@@ -95,7 +95,7 @@ class RunRecord:
 
     @property
     def finished(self) -> bool:
-        """Whether the final model is there; with a limit, whether so many rounds are."""
+        """Whether the final model is there; with a limit, whether that many rounds are."""
         ended = (self.directory / "model.safetensors").is_file()
         if self.limit is None or not self.is_run(self.directory):
             return ended

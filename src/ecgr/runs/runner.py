@@ -130,8 +130,8 @@ def play(
 ) -> RunRecord:
     """Play what is left of a run into ``directory``, which is locked meanwhile.
 
-    ``rounds`` plays on from a snapshot; a checkpoint is written after ``every`` so many rounds, if the last one is
-    ``apart`` so many seconds ago.
+    ``rounds`` plays on from a snapshot; a checkpoint is written after each ``every`` rounds, if the last one is
+    ``apart`` seconds ago.
     """
     from ecgr.runs.checkpoint import CLIENTS, StatesOnDisk, load_checkpoint, save_checkpoint  # loads torch
     from ecgr.simulation.rounds import final_state, start  # loads torch
@@ -214,7 +214,7 @@ def _refuse_other_schedule(directory: Path, experiment: Experiment, before: int)
 
 
 def worker_count(workers: int | str) -> int:
-    """So many, or as many as there are cores for this process.
+    """The number given, or as many as there are cores for this process.
 
     >>> worker_count(3), worker_count("3"), worker_count("auto") == cores()
     (3, 3, True)

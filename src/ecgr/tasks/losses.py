@@ -6,7 +6,7 @@ may also have, and the simulator asks for them by these names:
 - ``total(outputs, targets)``: the sum over the samples; by default the mean times their number;
 - ``evaluation``: the loss that test samples are scored with; by default the loss itself;
 - ``needs_teacher``: it is called with a third argument, the outputs of the round's global model;
-- ``for_client(class_counts)``: the loss of a client with so many samples of each class;
+- ``for_client(class_counts)``: the loss of a client with these numbers of samples by class;
 - ``problem(targets, outputs)``: why it cannot take these targets from a model with outputs of this shape.
 """
 

@@ -242,7 +242,7 @@ def stratify(
 
 
 def drawn(targets: NDArray[np.generic], share: float, rng: np.random.Generator, least: int = 0) -> Labels:
-    """The indices of a share of the samples, drawn class by class, at least so many of each."""
+    """The indices of a share of the samples, drawn class by class, at least ``least`` of each."""
     labels = strata(targets)
     members = (rng.permutation(np.flatnonzero(labels == label)) for label in np.unique(labels))
     return np.concatenate([each[: max(least, round(len(each) * share))] for each in members])
@@ -267,7 +267,7 @@ def hold_out(dataset: Dataset, share: float, rng: np.random.Generator) -> Datase
 
 
 def set_aside(dataset: Dataset, count: int, rng: np.random.Generator) -> Dataset:
-    """So many of the training samples, drawn at random, for the server: no client has them."""
+    """Training samples, drawn at random, for the server: no client has them."""
     if dataset.server is not None:
         raise ConfigError("data.server_samples: the task brings the server's samples itself; leave it out")
     if count >= len(dataset.train):

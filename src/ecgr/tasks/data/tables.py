@@ -48,7 +48,7 @@ Scope = Literal["all", "client"]
 LARGEST = 1.8e19
 """About the square root of float32's largest number: scaling and squared errors stay finite."""
 MOST_GUESSED = 20
-"""Whole numbers with at most so many different values are taken for classes where nobody says what they are."""
+"""Whole numbers with at most this many different values are taken for classes where nobody says what they are."""
 
 
 @component
