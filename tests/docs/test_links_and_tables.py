@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import pytest
-from study.pages import LEADERBOARD, pairs
+from study.pages import LEADERBOARD, measured_problems, pairs
 
 from ecgr.compare.analyse import analyse
 from ecgr.config.catalogue import WHEN, cost_of
@@ -82,7 +82,11 @@ def test_the_guide_says_what_a_method_keeps_and_sends(row: list[str]) -> None:
 
 
 def test_the_catalogue_calls_measured_what_the_data_hold() -> None:
-    there = {"fedavg", *(pair["method"] for name in LEADERBOARD for pair in pairs(f"earlier/{name}"))}
+    found = [
+        *(pairs(f"earlier/{name}") for name in LEADERBOARD),
+        *(own["pairs"] for own in measured_problems().values()),
+    ]
+    there = {"fedavg", *(pair["method"] for own in found for pair in own)}
     assert {method for method, (_, evidence) in WHEN.items() if evidence == "measured"} <= there
 
 
