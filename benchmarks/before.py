@@ -35,12 +35,15 @@ DEMO = "fedavg,fedavg+ecgr,fedacg,scaffold,drift_correction"
 CASES = {
     "lenet": Case(  # the last commit before a lean start, workers that are used again, and a lean SGD
         "223715a", "lenet.toml", ("--algorithms", "fedavg,scaffold", "--regulators", "none,ecgr"),
-        ("--methods", "fedavg,fedavg+ecgr,scaffold,scaffold+ecgr", "--no-tune"),
+        ("--methods", "fedavg,fedavg+ecgr,scaffold,scaffold+ecgr", "--no-tune", "--no-references"),
     ),
-    "demo": Case("65bc0ef", "demo.toml", ("--methods", DEMO, "--no-length"), ("--methods", DEMO, "--no-tune")),
+    "demo": Case(
+        "65bc0ef", "demo.toml", ("--methods", DEMO, "--no-length"),
+        ("--methods", DEMO, "--no-tune", "--no-references"),
+    ),
     "heart disease": Case(
         "65bc0ef", "heart_disease.toml", ("--methods", "fedavg,fedavg+ecgr", "--no-length"),
-        ("--methods", "fedavg,fedavg+ecgr", "--no-tune"),
+        ("--methods", "fedavg,fedavg+ecgr", "--no-tune", "--no-references"),
     ),
 }  # fmt: skip
 

@@ -31,11 +31,12 @@ def random_dataset(samples: int, shape: tuple[int, ...], *, test: int = 200, see
 def problem(
     model: str, *, samples: int, clients: int = 1, batch_size: int = 128, test: int = 200, **changes: object
 ) -> Problem:
-    """An experiment on random images; ``changes`` are config keys with ``__`` for the dot."""
+    """An experiment on random images, with ECGR; ``changes`` are config keys with ``__`` for the dot."""
     keys = {key.replace("__", "."): value for key, value in changes.items()}
     experiment = Experiment.from_dict({}).replace(
         {
             "model.name": model,
+            "regulator.name": "ecgr",
             "partition.name": "iid",
             "partition.clients": min(clients, 1000),  # the built-in digits, whose size is checked, are not used
             "partition.min_batches": 0,

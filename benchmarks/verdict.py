@@ -69,11 +69,22 @@ PARTS = {
 
 def rows(quick: bool) -> Iterator[Row]:
     seeds = "2" if quick else "10"
-    yield from _verdict(DEMO, ["demo", "--seeds", seeds], quick)
+    plain = ["--no-tune", "--no-references", "--seeds", seeds]
+    methods = "fedavg,fedavgm(server_momentum=0.5),drift_correction,fedacg,fedavg+ecgr"
+    yield from _verdict(DEMO, ["compare", "demo", "--methods", methods, *plain], quick)
     if "ECGR_DATA" not in os.environ:
         yield skipped(f"verdict: {MNIST}", "ECGR_DATA does not name a folder with MNIST")
         return
-    command = ["compare", "study/bases/mnist", "--methods", "fedavg,fedavg+ecgr", "--no-tune", "--seeds", seeds]
+    command = [
+        "compare",
+        "study/bases/mnist",
+        "--methods",
+        "fedavg,fedavg+ecgr",
+        "--no-tune",
+        "--no-references",
+        "--seeds",
+        seeds,
+    ]
     yield from _verdict(MNIST, [*command, "--set", f"federation.rounds={ROUNDS}"], quick)
 
 
@@ -113,9 +124,9 @@ def _taken_apart(records: Sequence[RunRecord], scratch: Path) -> Cost:
     for method, own in by_method.items():
         experiment = Experiment.from_dict(own[0].config)
         with (
-            stopwatch(client, ["train_client"]) as clients,
+            stopwatch({client: ["train_client"]}) as clients,
             stopwatch() as inside,
-            stopwatch(EvaluationJob, ["run"]) as evaluated,
+            stopwatch({EvaluationJob: ["run"]}) as evaluated,
         ):
             runner.run(experiment, scratch / "-".join(method), engine="serial")
         times = sum(len(record.rounds) for record in own) / experiment.federation.rounds
