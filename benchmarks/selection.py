@@ -8,9 +8,10 @@ from benchmarks.selection_probe import KEEPS_MEMORY, Found, search
 SIZES = {(160, 61_706): (13.5, 1.12), (100, 1_167_872): (11.0, 1.0)}
 """T and d: how many times faster than the explicit search, and the most of one product of all steps.
 
-The first depends on how fast a machine's memory is (13 to 55 times were seen, on two kinds of processor); what is slower by a fifth misses the
-second, which was 0.89 to 1.00 and 0.77 to 0.81 in six runs, alone and beside other work. On another kind of processor
-the larger size took 0.92; its bound is a twelfth above that, and a quarter above the most of those six.
+The first depends on how fast a machine's memory is (13 to 55 times were seen, on two kinds of processor); what
+is slower by a fifth misses the second, which was 0.89 to 1.00 and 0.77 to 0.81 in six runs, alone and beside
+other work. On another kind of processor the larger size took 0.92; its bound is a twelfth above that, and a
+quarter above the most of those six.
 """
 GIVEN_BACK = {(160, 61_706): 35.0}
 """The goal where freed memory is given back; with the larger size it would take longer than all else here."""
