@@ -84,7 +84,7 @@ def test_readme_says_what_was_ahead_of_a_tuned_fedavg() -> None:
     assert f"ECGR was {told}" in README
     assert f"{ecgr.count('ahead')} of {of} problems" in README, "the first screen"
     rising = [pair["rising"] for name in SKEW for pair in measured_problems()[name]["pairs"]]
-    assert all("fedavg" in own for own in rising), "README says that FedAvg was still rising"
+    assert all("fedavg" in own for own in rising), "README says that FedAvg was still improving"
     lost = [
         own_pairs(*each)[0]["difference"]["by_seed"] for each in ((correction, ["digits"]), ("fedacg", ["mnist01"]))
     ]
