@@ -47,13 +47,15 @@ def answer_parts(
     """What is printed, from the first line on; ``arguments`` are those of the command that made the runs."""
     first = advice(comparison)
     yield Text(first, "bold")
-    table = to_table(results_table(comparison, references=False)) if comparison.pairs else ""
-    yield table
+    shown = 0
+    if comparison.pairs:
+        table = to_table(results_table(comparison, references=False))
+        shown = len(Console(width=WIDTH).render_lines(table))  # long names take several lines
+        yield table
     yield Picture(comparison)
     lines = [*worth(comparison, everything), *(f"- {line}" for line in cautions(comparison, arguments))]
     rows = sum(len(panel.marks) for panel in ends_of(comparison))
-    shown = Console(width=WIDTH).render_lines(table) if comparison.pairs else []
-    left = LINES - len(_wrapped(first)) - len(shown) - (rows if rows <= MOST_ROWS else 0)
+    left = LINES - len(_wrapped(first)) - shown - (rows if rows <= MOST_ROWS else 0)
     while lines and (everything or len(_wrapped(lines[0])) <= left - (len(lines) > 1)):
         left -= len(_wrapped(lines[0]))
         yield Text(lines.pop(0))
